@@ -1,0 +1,201 @@
+//! What an agent is given for one turn: the session as it stood, a sink with back-pressure, the interrupt, and a way
+//! to ask a person.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+use turnhost_protocol::frame::{EventBody, TurnStart};
+use turnhost_protocol::{RawJson, RequestId, SessionId};
+
+/// Everything of one turn. Owned by the agent; the host keeps nothing of it but the other ends.
+#[derive(Debug)]
+pub struct TurnContext {
+    /// The session.
+    pub sid: SessionId,
+    /// The turn.
+    pub request_id: RequestId,
+    /// The prompt.
+    pub prompt: String,
+    /// The session's messages before this turn, oldest first.
+    pub history: Arc<[RawJson]>,
+    /// Working directory of the turn.
+    pub cwd: PathBuf,
+    /// Environment variables that the turn's processes get beside the host's own.
+    pub env: BTreeMap<String, String>,
+    /// The session's model, if one was chosen.
+    pub model: Option<String>,
+    /// The agent object as the frame or the seed gave it.
+    pub agent_options: Option<RawJson>,
+    /// The frame that started the turn.
+    pub frame: Arc<TurnStart>,
+    /// Where deltas and events go.
+    pub sink: Sink,
+    /// Set when the turn should stop.
+    pub interrupt: Interrupt,
+    /// Pids that belong to this turn; killed with their trees when the turn is ended by force.
+    pub processes: TurnProcesses,
+}
+
+/// What an agent sends to the host's loop. `turn` names the accepted turn and is never used again.
+#[derive(Debug)]
+pub struct Work {
+    /// Which accepted turn.
+    pub turn: u64,
+    /// What of it.
+    pub item: WorkItem,
+}
+
+/// One thing that an agent did.
+#[derive(Debug)]
+pub enum WorkItem {
+    /// Text of the answer.
+    Delta(String),
+    /// An event's fields: a JSON object with `kind`.
+    Event(RawJson),
+    /// Bytes straight to the protocol's stdout, past every check (harnesses only).
+    RawBytes(Vec<u8>),
+    /// A question to a person.
+    Ask(Question, oneshot::Sender<ApprovalAnswer>),
+}
+
+/// The turn was ended without the agent; nothing more of it is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the turn is over")]
+pub struct TurnOver;
+
+/// Takes deltas and events of one turn. A slow reader of the host's stdout slows the caller, never the host's loop.
+#[derive(Debug, Clone)]
+pub struct Sink {
+    turn: u64,
+    work: mpsc::Sender<Work>,
+}
+
+impl Sink {
+    /// A sink of the turn `turn` that feeds `work`.
+    pub fn new(turn: u64, work: mpsc::Sender<Work>) -> Self {
+        Self { turn, work }
+    }
+
+    /// Streams a piece of the answer. Waits while the pipe is full.
+    ///
+    /// # Errors
+    /// [`TurnOver`] once the turn has ended.
+    pub async fn delta(&self, text: impl Into<String>) -> Result<(), TurnOver> {
+        self.send(WorkItem::Delta(text.into())).await
+    }
+
+    /// Sends an event. Waits while the pipe is full.
+    ///
+    /// # Errors
+    /// [`TurnOver`] once the turn has ended.
+    pub async fn event(&self, body: &EventBody) -> Result<(), TurnOver> {
+        let body = RawJson::from_value(body).map_err(|_| TurnOver)?;
+        self.send(WorkItem::Event(body)).await
+    }
+
+    /// Sends any item. Waits while the pipe is full.
+    ///
+    /// # Errors
+    /// [`TurnOver`] once the turn has ended.
+    pub async fn send(&self, item: WorkItem) -> Result<(), TurnOver> {
+        self.work.send(Work { turn: self.turn, item }).await.map_err(|_| TurnOver)
+    }
+
+    /// [`Sink::send`] for threads; blocks while the pipe is full. Not from inside an async task.
+    ///
+    /// # Errors
+    /// [`TurnOver`] once the turn has ended.
+    pub fn send_blocking(&self, item: WorkItem) -> Result<(), TurnOver> {
+        self.work.blocking_send(Work { turn: self.turn, item }).map_err(|_| TurnOver)
+    }
+}
+
+/// Tells an agent to stop. Made when the turn is accepted, so an interrupt that comes before the agent runs is seen.
+#[derive(Debug, Clone)]
+pub struct Interrupt {
+    flag: watch::Receiver<bool>,
+}
+
+impl Interrupt {
+    /// The agent's end of a flag.
+    pub fn new(flag: watch::Receiver<bool>) -> Self {
+        Self { flag }
+    }
+
+    /// True once the turn should stop.
+    pub fn is_set(&self) -> bool {
+        *self.flag.borrow()
+    }
+
+    /// Ends once the turn should stop.
+    pub async fn wait(&self) {
+        let mut flag = self.flag.clone();
+        if flag.wait_for(|set| *set).await.is_err() {
+            // The host's end is gone, and with it the turn.
+        }
+    }
+}
+
+/// A question to a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// What would be run.
+    pub command: String,
+    /// Why it is asked.
+    pub description: String,
+    /// The answers allowed; empty: `once`, `session`, `deny`.
+    pub choices: Vec<String>,
+    /// Whether a permanent answer may be chosen.
+    pub allow_permanent: bool,
+    /// How long the question stands, in milliseconds; then it is denied.
+    pub timeout_ms: u64,
+}
+
+/// How a question was settled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApprovalAnswer {
+    /// One of the choices.
+    Choice(String),
+    /// Nobody answered in time, or the turn was stopped: denied.
+    Denied,
+}
+
+impl TurnContext {
+    /// Asks a person and waits for the answer, the question's end, or the interrupt (which denies it).
+    pub async fn ask_approval(&self, question: Question) -> ApprovalAnswer {
+        let (answer, answered) = oneshot::channel();
+        if self.sink.send(WorkItem::Ask(question, answer)).await.is_err() {
+            return ApprovalAnswer::Denied;
+        }
+        answered.await.unwrap_or(ApprovalAnswer::Denied)
+    }
+}
+
+/// The processes of one turn, told to the host so that none is left when the turn is ended by force.
+#[derive(Debug, Clone, Default)]
+pub struct TurnProcesses {
+    pids: Arc<std::sync::Mutex<Vec<i32>>>,
+}
+
+impl TurnProcesses {
+    /// Adds a process that the turn started; its descendants count as well.
+    pub fn add(&self, pid: i32) {
+        self.lock().push(pid);
+    }
+
+    /// Takes out a process that was reaped.
+    pub fn remove(&self, pid: i32) {
+        self.lock().retain(|known| *known != pid);
+    }
+
+    /// The processes that were added and not removed.
+    pub fn pids(&self) -> Vec<i32> {
+        self.lock().clone()
+    }
+
+    // A mutex and no message: the host must see the pids of an agent that no longer answers.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<i32>> {
+        self.pids.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,143 @@
+//! What an agent is, and what it is given for one turn.
+
+pub mod context;
+
+use crate::turn::context::TurnContext;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use turnhost_protocol::FailReason;
+
+/// The future of one turn.
+pub type TurnFuture<'a> = Pin<Box<dyn Future<Output = AgentResult> + Send + 'a>>;
+
+/// What a turn gave.
+pub type AgentResult = Result<Answer, AgentError>;
+
+/// An agent that awaits: it runs as a task, and many fit on few threads. A panic is that turn's `exception`.
+pub trait AsyncAgent: Send + Sync + 'static {
+    /// Runs one turn. It should end soon after [`TurnContext::interrupt`] is set; 10 s later its processes are
+    /// killed and the turn is ended without it.
+    fn run(&self, turn: TurnContext) -> TurnFuture<'_>;
+}
+
+/// An agent that blocks: each turn has a thread of its own from a bounded pool. A panic is that turn's `exception`.
+pub trait BlockingAgent: Send + Sync + 'static {
+    /// Runs one turn; see [`AsyncAgent::run`].
+    ///
+    /// # Errors
+    /// [`AgentError`] becomes the turn's `turn.error`.
+    fn run(&self, turn: TurnContext) -> AgentResult;
+}
+
+/// A turn that came to its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The whole answer. `None`: the concatenation of the deltas.
+    pub text: Option<String>,
+    /// True if the agent stopped because it was told to.
+    pub interrupted: bool,
+}
+
+/// A turn that failed. The history keeps the prompt and what was streamed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct AgentError {
+    /// `exception` or `agent_exit`.
+    pub reason: FailReason,
+    /// A lowercase fragment for people.
+    pub message: String,
+    /// Exit code of the agent's program.
+    pub exit_code: Option<i32>,
+    /// Signal that ended the agent's program.
+    pub signal: Option<i32>,
+    /// Last lines of its stderr, each bounded.
+    pub stderr_tail: Vec<String>,
+}
+
+impl AgentError {
+    /// An `exception` with this message.
+    pub fn exception(message: impl Into<String>) -> Self {
+        Self {
+            reason: FailReason::Exception,
+            message: message.into(),
+            exit_code: None,
+            signal: None,
+            stderr_tail: Vec::new(),
+        }
+    }
+}
+
+/// One registered agent.
+#[derive(Clone)]
+pub enum Agent {
+    /// Runs as a task.
+    Async(Arc<dyn AsyncAgent>),
+    /// Runs on a thread.
+    Blocking(Arc<dyn BlockingAgent>),
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Agent::Async(_) => "Agent::Async",
+            Agent::Blocking(_) => "Agent::Blocking",
+        })
+    }
+}
+
+/// The agents of a host, by name, and the one that turns get which name none.
+#[derive(Debug, Clone, Default)]
+pub struct Agents {
+    by_name: BTreeMap<String, Agent>,
+    default: Option<String>,
+}
+
+impl Agents {
+    /// No agents.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an agent that awaits. The first one added is the default.
+    #[must_use]
+    pub fn with_async(mut self, name: impl Into<String>, agent: impl AsyncAgent) -> Self {
+        self.add(name.into(), Agent::Async(Arc::new(agent)));
+        self
+    }
+
+    /// Adds an agent that blocks. The first one added is the default.
+    #[must_use]
+    pub fn with_blocking(mut self, name: impl Into<String>, agent: impl BlockingAgent) -> Self {
+        self.add(name.into(), Agent::Blocking(Arc::new(agent)));
+        self
+    }
+
+    /// Makes `name` the agent of turns that name none.
+    #[must_use]
+    pub fn with_default(mut self, name: impl Into<String>) -> Self {
+        self.default = Some(name.into());
+        self
+    }
+
+    fn add(&mut self, name: String, agent: Agent) {
+        self.default.get_or_insert_with(|| name.clone());
+        self.by_name.insert(name, agent);
+    }
+
+    /// The name of the default agent.
+    pub fn default_name(&self) -> Option<&str> {
+        self.default.as_deref()
+    }
+
+    /// The agent of this name.
+    pub fn find(&self, name: &str) -> Option<&Agent> {
+        self.by_name.get(name)
+    }
+
+    /// Every name.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+}

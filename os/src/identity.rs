@@ -1,0 +1,132 @@
+//! Who a process is, so that a signal never reaches another one that got the same pid.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// A process beyond doubt: pid, start time in kernel ticks, and the boot in which both hold.
+///
+/// Start times in seconds (as `sysinfo` has them) do not tell two processes apart that started 40 ms apart; ticks do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessIdentity {
+    /// The pid.
+    pub pid: i32,
+    /// Field 22 of `/proc/<pid>/stat`.
+    pub start_ticks: u64,
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub machine_boot_id: String,
+}
+
+/// What `/proc/<pid>/stat` says of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// The state letter: `R`, `S`, `D`, `T`, `Z`, …
+    pub state: u8,
+    /// Parent.
+    pub ppid: i32,
+    /// Process group.
+    pub pgrp: i32,
+    /// Session.
+    pub session: i32,
+    /// Start time in ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl Stat {
+    /// Dead and not reaped, or dying.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+/// Reads `/proc/<pid>/stat`. `None` if there is no such process.
+pub fn stat(pid: i32) -> Option<Stat> {
+    let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(&text)
+}
+
+/// The command name stands in parentheses and may hold any byte, so the fields are counted after the last `)`.
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let after = text.iter().rposition(|byte| *byte == b')')? + 1;
+    let rest = std::str::from_utf8(text.get(after..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = *fields.next()?.as_bytes().first()?;
+    let ppid = fields.next()?.parse().ok()?;
+    let pgrp = fields.next()?.parse().ok()?;
+    let session = fields.next()?.parse().ok()?;
+    // Fields 7 to 21 lie between `session` (6) and `starttime` (22).
+    let start_ticks = fields.nth(15)?.parse().ok()?;
+    Some(Stat { state, ppid, pgrp, session, start_ticks })
+}
+
+/// Names this boot of the machine; "" if the kernel does not say.
+pub fn machine_boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default()
+}
+
+impl ProcessIdentity {
+    /// The identity of a process that lives now. `None` if it does not, a zombie included.
+    pub fn of(pid: i32) -> Option<Self> {
+        let stat = stat(pid).filter(|stat| !stat.is_dead())?;
+        Some(Self { pid, start_ticks: stat.start_ticks, machine_boot_id: machine_boot_id() })
+    }
+
+    /// True if this very process lives; a zombie does not.
+    pub fn is_alive(&self) -> bool {
+        self.machine_boot_id == machine_boot_id()
+            && stat(self.pid).is_some_and(|stat| !stat.is_dead() && stat.start_ticks == self.start_ticks)
+    }
+
+    /// Opens a handle to this very process: the handle first, then the check, so that no reuse fits in between.
+    ///
+    /// # Errors
+    /// `NotFound` if it is gone or the pid names another process now; else what the kernel says.
+    pub fn open(&self) -> io::Result<ProcessHandle> {
+        let handle = ProcessHandle::open(self.pid)?;
+        if self.is_alive() { Ok(handle) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+}
+
+/// A pidfd: names one process for as long as it is held, reaped or not.
+#[derive(Debug)]
+pub struct ProcessHandle {
+    fd: OwnedFd,
+    pid: i32,
+}
+
+impl ProcessHandle {
+    /// Opens whatever process has this pid now.
+    ///
+    /// # Errors
+    /// `InvalidInput` for pids below 2, which name groups, everyone or init; `NotFound` if there is none.
+    pub fn open(pid: i32) -> io::Result<Self> {
+        let named = Pid::from_raw(pid).filter(|_| pid > 1).ok_or(io::ErrorKind::InvalidInput)?;
+        let fd = pidfd_open(named, PidfdFlags::empty())?;
+        Ok(Self { fd, pid })
+    }
+
+    /// The pid it was opened with.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Sends a signal to exactly this process.
+    ///
+    /// # Errors
+    /// `NotFound` once it is reaped, `PermissionDenied` for a setuid process.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.fd, signal)?)
+    }
+
+    /// The descriptor; readable once the process has ended.
+    pub fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.fd)
+    }
+
+    /// The descriptor, given away (for a reactor).
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+}

@@ -1,0 +1,26 @@
+//! The compute host protocol: every frame as a type, the line decoder that both ends use, the route table,
+//! the closed tables of endings, and the limits. No I/O, no clock, no threads.
+//!
+//! One JSON object per line, UTF-8, ended by the byte 0x0A. `docs/protocol.md` is the normative text; the
+//! golden transcripts in `golden/` and the schemas in `schemas/` are compared with these types by tests.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod decode;
+pub mod frame;
+pub mod hello;
+pub mod ids;
+pub mod limits;
+pub mod line;
+pub mod outcome;
+pub mod raw;
+pub mod route;
+pub mod scan;
+
+pub use decode::{DecodeError, DecodeErrorKind, Decoded, decode_command, decode_event, encode_turn_event};
+pub use frame::{HostCommand, HostEvent};
+pub use ids::{BootId, RequestId, SessionId};
+pub use line::{Line, LineDecoder};
+pub use outcome::{ErrorKind, FailReason};
+pub use raw::RawJson;
+pub use route::{Route, RouteClass};
