@@ -26,7 +26,7 @@ pub(crate) struct SpawnError {
     pub fault: StartFault,
 }
 
-/// A child's stdout, and how much of it is waiting: what a dead child left behind is read, and no more.
+/// A child's stdout or stderr, and how much of it is waiting: what a dead child left behind is read, and no more.
 pub(crate) trait ChildOutput: AsyncRead + Unpin {
     /// Bytes that can be read without waiting (FIONREAD).
     fn available(&self) -> usize;
@@ -36,7 +36,7 @@ pub(crate) trait ChildOutput: AsyncRead + Unpin {
 pub(crate) struct Child {
     pub stdin: Option<Box<dyn AsyncWrite + Unpin>>,
     pub stdout: Box<dyn ChildOutput>,
-    pub stderr: Box<dyn AsyncRead + Unpin>,
+    pub stderr: Box<dyn ChildOutput>,
     pub control: Box<dyn ChildControl>,
     /// Ends after `Swept`.
     pub events: mpsc::Receiver<ChildEvent>,
