@@ -57,6 +57,9 @@ pub enum WorkItem {
     RawBytes(Vec<u8>),
     /// A question to a person.
     Ask(Question, oneshot::Sender<ApprovalAnswer>),
+    /// Answered once everything that the turn sent before it was written to stdout. For agents that are about to end
+    /// the process, on purpose or not: without it a crash loses deltas that were already streamed.
+    Flush(oneshot::Sender<()>),
 }
 
 /// The turn was ended without the agent; nothing more of it is taken.
@@ -100,6 +103,16 @@ impl Sink {
     /// [`TurnOver`] once the turn has ended.
     pub async fn send(&self, item: WorkItem) -> Result<(), TurnOver> {
         self.work.send(Work { turn: self.turn, item }).await.map_err(|_| TurnOver)
+    }
+
+    /// Waits until everything sent before was written to the host's stdout (or can never be).
+    ///
+    /// # Errors
+    /// [`TurnOver`] once the turn has ended.
+    pub async fn flush(&self) -> Result<(), TurnOver> {
+        let (written, answered) = oneshot::channel();
+        self.send(WorkItem::Flush(written)).await?;
+        answered.await.map_err(|_| TurnOver)
     }
 
     /// [`Sink::send`] for threads; blocks while the pipe is full. Not from inside an async task.

@@ -44,7 +44,8 @@ pub struct Answer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct AgentError {
-    /// `exception` or `agent_exit`.
+    /// `exception`, `agent_exit`, or `bad_request` (the frame's options for the agent are wrong; nothing was run, so
+    /// the history does not change).
     pub reason: FailReason,
     /// A lowercase fragment for people.
     pub message: String,
@@ -59,8 +60,17 @@ pub struct AgentError {
 impl AgentError {
     /// An `exception` with this message.
     pub fn exception(message: impl Into<String>) -> Self {
+        Self::with_reason(FailReason::Exception, message)
+    }
+
+    /// A `bad_request` with this message: the options for the agent are wrong, and nothing was run.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::with_reason(FailReason::BadRequest, message)
+    }
+
+    fn with_reason(reason: FailReason, message: impl Into<String>) -> Self {
         Self {
-            reason: FailReason::Exception,
+            reason,
             message: message.into(),
             exit_code: None,
             signal: None,
