@@ -69,13 +69,7 @@ impl AgentError {
     }
 
     fn with_reason(reason: FailReason, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-            exit_code: None,
-            signal: None,
-            stderr_tail: Vec::new(),
-        }
+        Self { reason, message: message.into(), exit_code: None, signal: None, stderr_tail: Vec::new() }
     }
 }
 
