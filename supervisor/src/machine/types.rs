@@ -1,9 +1,4 @@
-//! Every decision about one host: when it is started, given up, stopped; what each open request ends with.
-//! No clock, no I/O, no locks: `now` comes in, effects go out. The driver is `actor.rs`.
-//!
-//! `W` is what waits for a request: in production the terminal permit of a turn's mailbox or a call's reply channel,
-//! an integer in tests. It is moved in with the request and moved out with its ending, so that exactly one ending is
-//! a matter of ownership. `R` is a host's answer, opaque here.
+//! The words that the machine and its driver speak: requests and inputs in, effects and endings out.
 
 use crate::restart::RestartPolicy;
 use std::time::{Duration, Instant};
@@ -184,8 +179,43 @@ pub(crate) enum Effect<W, R> {
     Stopped(StopReport),
     /// Something to be counted.
     Count(Counted),
-    /// The public state may have changed.
-    Publish,
+    /// The public state changed to this. One for each change, in order: nothing is merged.
+    Publish(Snapshot),
+}
+
+/// The public state of the host, as far as the machine knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub state: HostState,
+    /// Number of the incarnation that lives, or of the last one; 0 before the first.
+    pub epoch: u64,
+    /// Children started in place of one that failed, since the supervisor began.
+    pub restarts: u64,
+    /// While backing off: when the next child is started at the latest.
+    pub next_start_at: Option<Instant>,
+}
+
+/// An open request, for the status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OpenRequest<'a> {
+    pub id: &'a RequestId,
+    pub sid: &'a SessionId,
+    pub kind: &'a RequestKind,
+    pub phase: OpenPhase,
+    /// When it was accepted.
+    pub since: Instant,
+}
+
+/// How far an open request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpenPhase {
+    /// It waits for a child.
+    Waiting,
+    /// It is on its way to the child, or was handed over.
+    Sent,
+    /// Its `turn.started` was seen.
+    Started,
 }
 
 /// How a request ended.
