@@ -1,0 +1,12 @@
+//! The agents that come with the host.
+
+mod command;
+pub mod scripted;
+
+use crate::turn::Agents;
+use scripted::{Script, Scripted};
+
+/// The built-in agents. `scripted` is the default; it plays `default_script` in turns that bring no script.
+pub fn builtin(default_script: Option<Script>) -> Agents {
+    Agents::new().with_async("scripted", Scripted::new(default_script))
+}
