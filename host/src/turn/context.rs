@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot, watch};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use turnhost_protocol::frame::{EventBody, TurnStart};
 use turnhost_protocol::{RawJson, RequestId, SessionId};
 
@@ -18,7 +19,7 @@ pub struct TurnContext {
     /// The prompt.
     pub prompt: String,
     /// The session's messages before this turn, oldest first.
-    pub history: Arc<[RawJson]>,
+    pub history: Arc<Vec<RawJson>>,
     /// Working directory of the turn.
     pub cwd: PathBuf,
     /// Environment variables that the turn's processes get beside the host's own.
@@ -44,7 +45,22 @@ pub struct Work {
     pub turn: u64,
     /// What of it.
     pub item: WorkItem,
+    /// The bytes that it takes up of what may wait for the pipe; given back when this is dropped.
+    pub room: Room,
 }
+
+/// Bytes reserved for one [`Work`] until it was written.
+#[derive(Debug)]
+pub struct Room {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Bytes of deltas and events, of all turns together, that may wait for the host's stdout. With the pipe's own 64 KiB
+/// this bounds what an interrupted turn still has in front of its end.
+pub const WAITING_BYTES: u32 = 64 * 1024;
+
+/// Each item counts as this many bytes at least, so that the number of waiting items is bounded as well.
+const ITEM_BYTES: u32 = 64;
 
 /// One thing that an agent did.
 #[derive(Debug)]
@@ -72,12 +88,25 @@ pub struct TurnOver;
 pub struct Sink {
     turn: u64,
     work: mpsc::Sender<Work>,
+    waiting: Arc<Semaphore>,
+    over: Arc<AtomicBool>,
 }
 
 impl Sink {
-    /// A sink of the turn `turn` that feeds `work`.
+    /// A sink of the turn `turn` that feeds `work`, with [`WAITING_BYTES`] of its own.
     pub fn new(turn: u64, work: mpsc::Sender<Work>) -> Self {
-        Self { turn, work }
+        let waiting = Arc::new(Semaphore::new(WAITING_BYTES as usize));
+        Self::sharing(turn, work, waiting, Arc::default())
+    }
+
+    /// A sink that shares the bytes of `waiting` with others, and refuses everything once `over` is set.
+    pub(crate) fn sharing(
+        turn: u64,
+        work: mpsc::Sender<Work>,
+        waiting: Arc<Semaphore>,
+        over: Arc<AtomicBool>,
+    ) -> Self {
+        Self { turn, work, waiting, over }
     }
 
     /// Streams a piece of the answer. Waits while the pipe is full.
@@ -102,7 +131,13 @@ impl Sink {
     /// # Errors
     /// [`TurnOver`] once the turn has ended.
     pub async fn send(&self, item: WorkItem) -> Result<(), TurnOver> {
-        self.work.send(Work { turn: self.turn, item }).await.map_err(|_| TurnOver)
+        let bytes = item.waiting_bytes();
+        let permit = Arc::clone(&self.waiting).acquire_many_owned(bytes).await.map_err(|_| TurnOver)?;
+        if self.over.load(Ordering::Acquire) {
+            return Err(TurnOver);
+        }
+        let work = Work { turn: self.turn, item, room: Room { _permit: permit } };
+        self.work.send(work).await.map_err(|_| TurnOver)
     }
 
     /// Waits until everything sent before was written to the host's stdout (or can never be).
@@ -120,7 +155,39 @@ impl Sink {
     /// # Errors
     /// [`TurnOver`] once the turn has ended.
     pub fn send_blocking(&self, item: WorkItem) -> Result<(), TurnOver> {
-        self.work.blocking_send(Work { turn: self.turn, item }).map_err(|_| TurnOver)
+        park_until(self.send(item))
+    }
+}
+
+impl WorkItem {
+    fn waiting_bytes(&self) -> u32 {
+        let bytes = match self {
+            WorkItem::Delta(text) => text.len(),
+            WorkItem::Event(body) => body.as_str().len(),
+            WorkItem::RawBytes(bytes) => bytes.len(),
+            WorkItem::Ask(question, _) => question.command.len() + question.description.len(),
+            WorkItem::Flush(_) => 0,
+        };
+        u32::try_from(bytes).map_or(WAITING_BYTES, |bytes| bytes.clamp(ITEM_BYTES, WAITING_BYTES))
+    }
+}
+
+/// Runs a future that needs no runtime to its end on this thread.
+fn park_until<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
     }
 }
 
