@@ -198,7 +198,7 @@ frame_structs! {
         /// The turn.
         request_id: RequestId,
         /// The text.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         text: String,
         /// Nanoseconds since the host started, monotonic.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -218,7 +218,7 @@ frame_structs! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
         /// Which of [`EventBody`]'s kinds, or one of another host's.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         kind: String,
     }
     /// `turn.end`: the turn is over and the history has it.
@@ -238,7 +238,7 @@ frame_structs! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message_count: Option<u64>,
         /// True if it was stopped before its end.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         interrupted: bool,
         /// Nanoseconds since the host started, monotonic.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,7 +252,7 @@ frame_structs! {
         /// What the turn added to the history, if the seed asked for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         messages_appended: Option<Vec<RawJson>>,
-        /// Names of fields that were left out because the frame would have been over the limit.
+        /// Names of fields that were cut or left out because the frame would have been over the limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         omitted: Option<Vec<String>>,
     }
@@ -268,7 +268,7 @@ frame_structs! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// For people.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         message: String,
         /// False: no byte of the turn was handed to the pipe; null: handed over, start not seen; true: started.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,6 +297,9 @@ frame_structs! {
         /// What the failed turn added to the history, if the seed asked for it (ours).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         messages_appended: Option<Vec<RawJson>>,
+        /// Names of fields that were cut or left out because the frame would have been over the limit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        omitted: Option<Vec<String>>,
     }
     /// What of a turn reached its owner.
     Delivered {
@@ -313,7 +316,7 @@ frame_structs! {
         /// The interrupt's.
         request_id: RequestId,
         /// True if a turn was told to stop.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         applied: bool,
         /// Nanoseconds since the host started, monotonic.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -356,6 +359,9 @@ frame_structs! {
         /// The whole history, for routes that change it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         messages: Option<Vec<RawJson>>,
+        /// Names of fields that were cut or left out because the frame would have been over the limit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        omitted: Option<Vec<String>>,
     }
     /// `control.error`.
     ControlError {
@@ -365,7 +371,7 @@ frame_structs! {
         /// The control's.
         request_id: RequestId,
         /// What was wrong.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         message: String,
     }
     /// `reload_mcp.ack`.
@@ -404,7 +410,7 @@ frame_structs! {
         /// The respond's.
         request_id: RequestId,
         /// What was wrong.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         message: String,
     }
     /// `shutdown.ack`: the last frame of a host.
@@ -449,9 +455,18 @@ frame_structs! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         request_id: Option<RequestId>,
         /// What was wrong.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         message: String,
     }
+}
+
+/// Reads a field that may be null as well as absent.
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// The agent of a session or turn: `"exec"`, or `{"name":"exec", …options}`.

@@ -7,20 +7,25 @@
 #![warn(missing_docs)]
 
 pub mod decode;
+pub mod encode;
 pub mod frame;
 pub mod hello;
 pub mod ids;
 pub mod limits;
 pub mod line;
 pub mod outcome;
+pub mod peek;
 pub mod raw;
 pub mod route;
+mod salvage;
 pub mod scan;
 
-pub use decode::{DecodeError, DecodeErrorKind, Decoded, decode_command, decode_event, encode_turn_event};
+pub use decode::{DecodeError, DecodeErrorKind, Decoded, decode_command, decode_event};
+pub use encode::encode_turn_event;
 pub use frame::{HostCommand, HostEvent};
 pub use ids::{BootId, RequestId, SessionId};
 pub use line::{Line, LineDecoder};
 pub use outcome::{ErrorKind, FailReason};
+pub use peek::{PeekedIds, peek_ids};
 pub use raw::RawJson;
 pub use route::{Route, RouteClass};

@@ -5,8 +5,9 @@ use std::time::Duration;
 /// Largest frame in bytes, newline not counted, in both directions. Also the default of
 /// `HERMES_COMPUTE_HOST_MAX_FRAME_BYTES`. 16 MiB carries an image in a prompt and still bounds the memory of a reader.
 pub const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
-/// Smallest frame limit that can be set: a terminal frame without its big fields must still fit.
-pub const MIN_FRAME_BYTES: usize = 4 * 1024;
+/// Smallest frame limit that can be set: a frame without its big fields must still fit, with two identifiers of
+/// [`MAX_ID_BYTES`] whose every byte is escaped to six.
+pub const MIN_FRAME_BYTES: usize = 16 * 1024;
 /// Deepest nesting of arrays and objects in one frame; a deeper one is refused before it is parsed.
 pub const MAX_DEPTH: u32 = 128;
 /// Bytes kept of each end of a line over the limit, to find out what it was.
