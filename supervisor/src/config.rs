@@ -49,6 +49,8 @@ pub struct Config {
     pub mailbox_events: usize,
     /// Bytes of them.
     pub mailbox_bytes: usize,
+    /// How long a [`crate::ReseedSource`] may take for all sessions of a new host; nothing else is sent meanwhile.
+    pub reseed_timeout: Duration,
 }
 
 /// What a host inherits of the embedder's environment.
@@ -113,6 +115,7 @@ impl Config {
             expected_home: None,
             mailbox_events: 4096,
             mailbox_bytes: 4 * 1024 * 1024,
+            reseed_timeout: Duration::from_secs(5),
         }
     }
 }

@@ -10,12 +10,8 @@ fn event_error(line: &str) -> DecodeError {
 fn a_frame_is_read_with_its_text() {
     let line = r#"{"type":"delta","sid":"s1","request_id":"r1","text":"a","new":[1, 2]}"#;
     let decoded = decode_event(line.as_bytes()).unwrap();
-    let delta = Delta {
-        sid: Some("s1".into()),
-        request_id: "r1".into(),
-        text: "a".to_owned(),
-        ..Delta::default()
-    };
+    let delta =
+        Delta { sid: Some("s1".into()), request_id: "r1".into(), text: "a".to_owned(), ..Delta::default() };
     let expected =
         Decoded { frame: HostEvent::Delta(delta), text: line.into(), repaired: 0, salvaged: false };
     assert_eq!(decoded, expected);

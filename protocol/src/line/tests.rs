@@ -51,11 +51,7 @@ fn oversize(bytes: u64, head: &str, tail: &str) -> Item {
 fn check(limit: usize, stream: &str, expected: &[Item]) {
     assert_eq!(items(limit, [stream.as_bytes()]), expected, "read at once: {stream:?}");
     for size in 1..=7 {
-        assert_eq!(
-            items(limit, stream.as_bytes().chunks(size)),
-            expected,
-            "read by {size}: {stream:?}"
-        );
+        assert_eq!(items(limit, stream.as_bytes().chunks(size)), expected, "read by {size}: {stream:?}");
     }
 }
 
