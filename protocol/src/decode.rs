@@ -255,18 +255,17 @@ fn decode_object<T>(line: &[u8], read: Read<T>, max_id: usize) -> Result<Object<
 /// The fields by which a frame is told from others, as they stand in the text: the first step.
 #[derive(Default)]
 struct Head<'a> {
-    frame_type: Option<&'a RawValue>,
-    request_id: Option<&'a RawValue>,
-    sid: Option<&'a RawValue>,
+    frame_type: Option<&'a str>,
+    request_id: Option<&'a str>,
+    sid: Option<&'a str>,
     type_twice: bool,
 }
 
 impl<'a> Head<'a> {
     /// Checks the syntax of the whole object on the way.
     fn read(object: &'a str) -> Result<Self, serde_json::Error> {
-        let mut parser = serde_json::Deserializer::from_str(object);
         let mut head = Self::default();
-        parser.deserialize_map(Fields(|key: Cow<'a, str>, value| {
+        for_each_field(object, |key, value| {
             let place = match &*key {
                 "type" => &mut head.frame_type,
                 "request_id" => &mut head.request_id,
@@ -275,8 +274,7 @@ impl<'a> Head<'a> {
             };
             head.type_twice |= key == "type" && place.is_some();
             place.get_or_insert(value);
-        }))?;
-        parser.end()?;
+        })?;
         Ok(head)
     }
 
@@ -327,14 +325,14 @@ fn describe_field_error(object: &str, error: &serde_json::Error) -> DecodeError 
 /// The outermost field in which the byte before `column` lies.
 fn field_at(object: &str, column: usize) -> Option<String> {
     let mut name = None;
-    let mut parser = serde_json::Deserializer::from_str(object);
-    let walked = parser.deserialize_map(Fields(|key: Cow<'_, str>, value: &RawValue| {
-        let start = value.get().as_ptr().addr() - object.as_ptr().addr();
+    for_each_field(object, |key, value| {
+        let start = value.as_ptr().addr() - object.as_ptr().addr();
         if start < column {
             name = Some(key.into_owned());
         }
-    }));
-    walked.ok().and(name)
+    })
+    .ok()?;
+    name
 }
 
 /// The first part of a text that may be long, for people.
@@ -366,28 +364,37 @@ impl<'de> Deserialize<'de> for Str<'de> {
     }
 }
 
-fn read_str(value: &RawValue) -> Option<Cow<'_, str>> {
-    serde_json::from_str(value.get()).ok().map(|Str(text)| text)
+fn read_str(json: &str) -> Option<Cow<'_, str>> {
+    serde_json::from_str(json).ok().map(|Str(text)| text)
 }
 
-fn read_string(value: &RawValue) -> Option<String> {
-    read_str(value).map(Cow::into_owned)
+fn read_string(json: &str) -> Option<String> {
+    read_str(json).map(Cow::into_owned)
 }
 
-/// Visits an object and gives each field's key and value to a closure.
-struct Fields<F>(F);
-
-impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue)> Visitor<'de> for Fields<F> {
-    type Value = ();
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-    fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
-        while let Some(Str(key)) = fields.next_key()? {
-            (self.0)(key, fields.next_value()?);
+/// Calls `field` with the key, without its escapes, and the JSON text of the value, a part of `object`, of each
+/// outermost field. Checks the syntax of the whole.
+pub(crate) fn for_each_field<'a>(
+    object: &'a str,
+    field: impl FnMut(Cow<'a, str>, &'a str),
+) -> Result<(), serde_json::Error> {
+    struct Fields<F>(F);
+    impl<'de, F: FnMut(Cow<'de, str>, &'de str)> Visitor<'de> for Fields<F> {
+        type Value = ();
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
         }
-        Ok(())
+        fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
+            while let Some(Str(key)) = fields.next_key()? {
+                let value: &RawValue = fields.next_value()?;
+                (self.0)(key, value.get());
+            }
+            Ok(())
+        }
     }
+    let mut parser = serde_json::Deserializer::from_str(object);
+    parser.deserialize_map(Fields(field))?;
+    parser.end()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ mod salvage;
 pub mod scan;
 
 pub use decode::{DecodeError, DecodeErrorKind, Decoded, decode_command, decode_event};
-pub use encode::encode_turn_event;
+pub use encode::{Encoded, delta_pieces, encode_turn_event, encode_turn_event_bounded, text_pieces};
 pub use frame::{HostCommand, HostEvent};
 pub use ids::{BootId, RequestId, SessionId};
 pub use line::{Line, LineDecoder};

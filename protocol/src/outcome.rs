@@ -125,3 +125,82 @@ word_enum!(
         Superseded = "superseded",
     }
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks that the words are exactly these, in this order, and that each is read as it is written.
+    macro_rules! check {
+        ($name:ident, $words:expr) => {
+            let words: &[&str] = &$words;
+            assert_eq!($name::ALL.iter().map(|value| value.as_str()).collect::<Vec<_>>(), words);
+            for value in $name::ALL {
+                let json = format!("\"{value}\"");
+                assert_eq!(serde_json::to_string(value).unwrap(), json);
+                assert_eq!(serde_json::from_str::<$name>(&json).unwrap(), *value);
+                assert_eq!($name::from_word(value.as_str()), Some(*value));
+            }
+            assert_eq!($name::from_word("unheard_of"), None);
+            assert_eq!($name::from_word(""), None);
+        };
+    }
+
+    #[test]
+    fn the_reasons_of_a_failed_turn_are_a_closed_table() {
+        check!(
+            FailReason,
+            [
+                "busy",
+                "bad_request",
+                "exception",
+                "agent_exit",
+                "shutdown",
+                "crash",
+                "hung",
+                "protocol",
+                "frame_too_large",
+                "unavailable",
+                "crash_loop",
+                "dropped",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_kinds_of_a_refused_call_are_a_closed_table() {
+        check!(
+            ErrorKind,
+            [
+                "usage",
+                "busy",
+                "session_not_found",
+                "control_failed",
+                "unclassified_route",
+                "duplicate_request",
+                "overloaded",
+                "too_large",
+                "quarantined",
+                "timeout",
+                "crash",
+                "hung",
+                "shutdown",
+                "unavailable",
+                "crash_loop",
+                "no_hello",
+                "exited_before_hello",
+                "build_mismatch",
+                "home_mismatch",
+                "protocol_mismatch",
+                "spawn_failed",
+                "registry_owned",
+                "registry_unwritable",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_outcomes_of_an_interrupt_are_a_closed_table() {
+        check!(InterruptOutcome, ["applied", "not_found", "already_ended", "superseded"]);
+    }
+}

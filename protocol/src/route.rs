@@ -112,3 +112,38 @@ impl RouteClass {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_route_table_is_exactly_the_documented_one() {
+        let expected = [
+            ("prompt.submit", "turn-path"),
+            ("session.interrupt", "turn-path"),
+            ("reload.mcp", "run-concurrent"),
+            ("session.save", "run-concurrent"),
+            ("session.compress", "idle-gated"),
+            ("prompt.submit.truncate", "idle-gated"),
+            ("slash.model", "idle-gated"),
+            ("slash.personality", "idle-gated"),
+            ("slash.prompt", "idle-gated"),
+            ("slash.compress", "idle-gated"),
+            ("session.reset", "idle-gated"),
+            ("session.history.reload", "idle-gated"),
+            ("slash.retry", "idle-gated"),
+        ];
+        assert_eq!(Route::ALL.map(|route| (route.name(), route.class().name())), expected);
+    }
+
+    #[test]
+    fn a_name_is_found_only_if_it_is_written_exactly() {
+        for route in Route::ALL {
+            assert_eq!(Route::from_name(route.name()), Some(route));
+        }
+        for unclassified in ["", "session.delete", "Session.Save", "session.save ", "slash.compact"] {
+            assert_eq!(Route::from_name(unclassified), None, "{unclassified:?}");
+        }
+    }
+}
