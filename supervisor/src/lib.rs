@@ -47,7 +47,6 @@ mod events;
 mod handle;
 mod machine;
 mod mailbox;
-mod pending;
 mod registry;
 mod reseed;
 mod restart;

@@ -1,0 +1,197 @@
+//! Stdout as a bounded queue and one named thread: a reader that is slow makes senders wait, never the event loop; a
+//! reader that is gone is noticed even while nothing is written.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+/// Bytes that may wait to be written. A larger piece waits for the whole room and then goes alone.
+const ROOM: u32 = 1024 * 1024;
+/// Pieces that may wait; below it the bytes count.
+const PIECES: usize = 1024;
+/// Bytes gathered for one write.
+const GATHER: usize = 64 * 1024;
+
+/// Nobody reads any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+/// The sending end; clones feed the same queue, in the order of their `send`s.
+#[derive(Debug, Clone)]
+pub(crate) struct Output {
+    pieces: mpsc::Sender<Piece>,
+    room: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: Vec<u8>,
+    _room: OwnedSemaphorePermit,
+}
+
+/// Resolves when every sender is gone and all is written, or when writing failed.
+pub(crate) type Finished = oneshot::Receiver<io::Result<()>>;
+
+impl Output {
+    /// Starts the thread `stdout` that writes to `sink`, flushing whenever nothing more waits.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub(crate) fn start(sink: impl Write + Send + 'static) -> io::Result<(Self, Finished)> {
+        let (pieces, queue) = mpsc::channel(PIECES);
+        let (done, finished) = oneshot::channel();
+        thread::Builder::new().name("stdout".into()).spawn(move || {
+            // The receiver may be gone: then nobody asks.
+            let _ = done.send(write_all(queue, sink));
+        })?;
+        Ok((Self { pieces, room: Arc::new(Semaphore::new(ROOM as usize)) }, finished))
+    }
+
+    /// Queues `bytes`. Waits while the queue is full.
+    ///
+    /// # Errors
+    /// [`Closed`] once writing has failed.
+    pub(crate) async fn send(&self, bytes: Vec<u8>) -> Result<(), Closed> {
+        let wanted = u32::try_from(bytes.len()).unwrap_or(ROOM).min(ROOM);
+        let room = tokio::select! {
+            room = Arc::clone(&self.room).acquire_many_owned(wanted) => room.map_err(|_| Closed)?,
+            () = self.pieces.closed() => return Err(Closed),
+        };
+        self.pieces.send(Piece { bytes, _room: room }).await.map_err(|_| Closed)
+    }
+
+    /// Waits until something can be queued; it need not stay so.
+    ///
+    /// # Errors
+    /// [`Closed`] once writing has failed.
+    pub(crate) async fn has_room(&self) -> Result<(), Closed> {
+        tokio::select! {
+            room = self.room.acquire() => drop(room.map_err(|_| Closed)?),
+            () = self.pieces.closed() => return Err(Closed),
+        }
+        drop(self.pieces.reserve().await.map_err(|_| Closed)?);
+        Ok(())
+    }
+}
+
+fn write_all(mut queue: mpsc::Receiver<Piece>, mut sink: impl Write) -> io::Result<()> {
+    let mut gathered = Vec::with_capacity(GATHER);
+    while let Some(first) = queue.blocking_recv() {
+        let mut held = vec![first];
+        gathered.extend_from_slice(&held[0].bytes);
+        while gathered.len() < GATHER {
+            let Ok(next) = queue.try_recv() else { break };
+            gathered.extend_from_slice(&next.bytes);
+            held.push(next);
+        }
+        sink.write_all(&gathered)?;
+        sink.flush()?;
+        gathered.clear();
+        gathered.shrink_to(GATHER);
+    }
+    Ok(())
+}
+
+/// The process's stdout, unbuffered: a dup, so that no lock and no line buffer of the library stands between.
+///
+/// # Errors
+/// If the descriptor cannot be duplicated.
+pub(crate) fn stdout() -> io::Result<std::fs::File> {
+    Ok(io::stdout().as_fd().try_clone_to_owned()?.into())
+}
+
+/// Resolves when the reader of `stdout` is gone, whether or not anything is written. Never for a file. A thread and no
+/// reactor: making stdout non-blocking would make it so for every process that shares it.
+///
+/// # Errors
+/// If the descriptor cannot be duplicated or the thread cannot be started.
+pub(crate) fn reader_gone(stdout: impl AsFd) -> io::Result<oneshot::Receiver<()>> {
+    let stdout = stdout.as_fd().try_clone_to_owned()?;
+    let (gone, noticed) = oneshot::channel();
+    thread::Builder::new().name("stdout-watch".into()).spawn(move || {
+        // No event is asked for: error and hang-up are reported always, and nothing else ends the wait.
+        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+        loop {
+            match poll(&mut watched, None) {
+                Ok(_) if watched[0].revents().is_empty() => {}
+                Ok(_) => {
+                    let _ = gone.send(());
+                    return;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    })?;
+    Ok(noticed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn pieces_are_written_in_the_order_they_were_sent() {
+        let (mut reader, writer) = io::pipe().expect("pipe");
+        let (output, finished) = Output::start(writer).expect("thread");
+        let mut wanted = Vec::new();
+        for n in 0..5_000 {
+            let line = format!("{n}\n").into_bytes();
+            wanted.extend_from_slice(&line);
+            output.has_room().await.expect("open");
+            output.send(line).await.expect("open");
+        }
+        drop(output);
+        finished.await.expect("thread").expect("written");
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).expect("read");
+        assert_eq!(read, wanted);
+    }
+
+    #[tokio::test]
+    async fn a_sender_waits_for_a_slow_reader_and_a_piece_over_the_room_still_goes() {
+        let (mut reader, writer) = io::pipe().expect("pipe");
+        let (output, finished) = Output::start(writer).expect("thread");
+        let big = vec![b'x'; ROOM as usize * 3];
+        output.send(big.clone()).await.expect("open");
+        // The pipe is full and the room is taken, so this one cannot be queued before something is read.
+        let next = tokio::spawn(async move { output.send(b"y".to_vec()).await });
+        tokio::task::yield_now().await;
+        assert!(!next.is_finished());
+        let mut read = vec![0; big.len()];
+        reader.read_exact(&mut read).expect("read");
+        assert!(read == big);
+        next.await.expect("task").expect("open");
+        finished.await.expect("thread").expect("written");
+    }
+
+    #[tokio::test]
+    async fn every_sender_learns_that_the_reader_is_gone() {
+        let (reader, writer) = io::pipe().expect("pipe");
+        let (output, finished) = Output::start(writer).expect("thread");
+        drop(reader);
+        let waiting = output.clone();
+        let waiting = tokio::spawn(async move { while waiting.send(vec![0; 4096]).await.is_ok() {} });
+        timeout(LONG, waiting).await.expect("in time").expect("task");
+        assert_eq!(output.has_room().await, Err(Closed));
+        assert!(finished.await.expect("thread").is_err());
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_goes_is_noticed_without_a_write_and_a_file_never_goes() {
+        let (reader, writer) = io::pipe().expect("pipe");
+        let gone = reader_gone(&writer).expect("thread");
+        let mut file = reader_gone(tempfile::tempfile().expect("file")).expect("thread");
+        drop(reader);
+        timeout(LONG, gone).await.expect("in time").expect("thread");
+        assert!(file.try_recv().is_err());
+    }
+}

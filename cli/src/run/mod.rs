@@ -1,0 +1,161 @@
+//! `turnhost run`: one headless turn on a supervised child, which is this very binary as `turnhost host`.
+
+mod course;
+mod drive;
+mod plan;
+mod text;
+
+use crate::{exit, say};
+use clap::ValueEnum;
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Read as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use turnhost_protocol::limits::MAX_FRAME_BYTES;
+
+const HELP: &str = "\
+The text of the answer goes to stdout as it comes, everything else to stderr. Ctrl+C interrupts the turn, a second one
+ends the program. Whatever ends it, no process of the turn is left.
+
+Examples:
+  turnhost run \"hello\"
+  turnhost run --agent exec -- sh -c 'for i in 1 2 3; do echo line $i; sleep 0.5; done; exit 3'
+  turnhost run --timeout 60 --propagate-exit - -- my-agent --plain < prompt.txt
+  turnhost run --json \"hello\" | jq -r 'select(.event == \"turn\") | .frame.text // empty'
+  turnhost run --script steps.json \"hello\"
+
+--json gives one object a line, in the shapes of `turnhost supervise`: {\"event\":\"state\",…},
+{\"event\":\"turn\",\"request_id\":…,\"frame\":{…}} up to the frame turn.end or turn.error, and, where they occur,
+lagged, rpc, stray, protocol_error and session_lost.";
+
+/// The agents that a host of ours has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AgentName {
+    /// Streams the prompt back, or plays --script
+    Scripted,
+    /// Runs the program after --, with the prompt on its stdin
+    Exec,
+}
+
+impl AgentName {
+    fn word(self) -> &'static str {
+        match self {
+            AgentName::Scripted => "scripted",
+            AgentName::Exec => "exec",
+        }
+    }
+}
+
+/// Options of `turnhost run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{HELP}\n\n{}", exit::HELP))]
+pub(crate) struct Args {
+    /// Which agent runs the turn [default: exec if a program is given, else scripted]
+    #[arg(long, value_enum, value_name = "NAME")]
+    agent: Option<AgentName>,
+    /// Steps for the scripted agent: a JSON list, or one step a line
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// Write every event as one JSON line instead of the text
+    #[arg(long)]
+    json: bool,
+    /// Interrupt the turn after this many seconds and exit with 124
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    timeout: Option<std::time::Duration>,
+    /// Working directory of the turn
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Exit with the program's own code (128 + the number for a signal)
+    #[arg(long)]
+    propagate_exit: bool,
+    /// The prompt; - reads it from stdin, as does none where stdin is no terminal
+    prompt: Option<String>,
+    /// The program of the exec agent, and its arguments
+    #[arg(last = true, value_name = "PROGRAM ARGS")]
+    program: Vec<OsString>,
+}
+
+/// Runs the turn.
+pub(crate) fn main(args: Args) -> ExitCode {
+    match prepare(&args) {
+        Ok(turn) => ExitCode::from(drive::run(turn)),
+        Err(message) => {
+            say(message);
+            ExitCode::from(exit::USAGE)
+        }
+    }
+}
+
+/// Everything that is known before anything is started.
+struct Turn {
+    /// The fields of `turn.start`.
+    frame: serde_json::Map<String, serde_json::Value>,
+    json: bool,
+    timeout: Option<std::time::Duration>,
+    cwd: Option<PathBuf>,
+    propagate_exit: bool,
+}
+
+fn prepare(args: &Args) -> Result<Turn, String> {
+    let plan = plan::plan(args, std::io::stdin().is_terminal())?;
+    if let Some(cwd) = &args.cwd {
+        match std::fs::metadata(cwd) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return Err(format!("--cwd {}: not a directory", cwd.display())),
+            Err(error) => return Err(format!("--cwd {}: {error}", cwd.display())),
+        }
+    }
+    let mut frame = serde_json::Map::new();
+    frame.insert("agent".into(), plan.agent);
+    if let Some(path) = &args.script {
+        let steps = plan::script(path)?;
+        let steps = serde_json::to_value(steps).map_err(|error| error.to_string())?;
+        frame.insert("script".into(), steps);
+    }
+    if let Some(chosen) = plan.chosen {
+        say(chosen);
+    }
+    let prompt = match plan.prompt {
+        plan::Prompt::Given(text) => text,
+        plan::Prompt::Empty => String::new(),
+        plan::Prompt::Stdin => read_prompt()?,
+    };
+    frame.insert("text".into(), prompt.into());
+    frame.insert("source".into(), "turnhost run".into());
+    Ok(Turn {
+        frame,
+        json: args.json,
+        timeout: args.timeout,
+        cwd: args.cwd.clone(),
+        propagate_exit: args.propagate_exit,
+    })
+}
+
+/// All of stdin. Bytes that are no UTF-8 become U+FFFD, as everywhere on the wire.
+fn read_prompt() -> Result<String, String> {
+    if std::io::stdin().is_terminal() {
+        say("reading the prompt from the terminal; Ctrl+D ends it");
+    }
+    let mut bytes = Vec::new();
+    let limit = MAX_FRAME_BYTES as u64;
+    let read = std::io::stdin().lock().take(limit + 1).read_to_end(&mut bytes);
+    read.map_err(|error| format!("the prompt cannot be read from stdin: {error}"))?;
+    if bytes.len() as u64 > limit {
+        return Err(format!(
+            "the prompt on stdin is over {limit} bytes; pass a file name instead of its contents"
+        ));
+    }
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
+/// A positive number of seconds; fractions are allowed.
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "expected a number of seconds, as 30 or 0.5".to_owned())?;
+    std::time::Duration::try_from_secs_f64(number)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| "expected more than 0 seconds".to_owned())
+}

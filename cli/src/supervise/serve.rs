@@ -1,0 +1,302 @@
+//! The driver of `turnhost supervise`: operations in, answers and events out. It decides nothing about the host.
+//!
+//! Each operation is a future that is polled once in the order of the input, which hands it to the supervisor, and then
+//! goes on beside the others: nothing holds up anything, and the turns of a session keep their order.
+
+use crate::output::{self, Closed, Output};
+use crate::signals::Signals;
+use crate::supervise::answer;
+use crate::supervise::event;
+use crate::supervise::input::{self, Input};
+use crate::supervise::op::{self, Op, OpId};
+use crate::{exit, say};
+use serde::Serialize;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use turnhost_protocol::{ErrorKind, RawJson, RequestId};
+use turnhost_supervisor::{
+    CallError, Config, EventStream, HostSupervisor, StopOptions, TurnHandle, TurnPhase, Wire,
+};
+
+/// Operations that may wait for their answer; beyond it they are refused, `status` excepted.
+const OPEN_CALLS: usize = 4096;
+/// What a line may have beyond its frame: `id`, `op` and the operation's own fields.
+const LINE_SLACK: usize = 16 * 1024;
+/// How long the last lines may take to be read once the host has stopped.
+const LAST_LINES: Duration = Duration::from_secs(5);
+
+/// Serves until stdin or stdout ends or a signal comes; gives the exit code.
+pub(super) fn serve(config: Config) -> u8 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let served =
+        runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(Service::run(config)));
+    match served {
+        Ok(code) => code,
+        Err(error) => {
+            say(format_args!("{error:#}"));
+            exit::FAILED
+        }
+    }
+}
+
+struct Service {
+    supervisor: HostSupervisor,
+    output: Output,
+    open_calls: Arc<Semaphore>,
+    /// Operations and the turns that they began.
+    tasks: JoinSet<()>,
+}
+
+/// Why the program ends.
+enum End {
+    Input,
+    OutputClosed,
+    Signal,
+}
+
+impl Service {
+    async fn run(config: Config) -> anyhow::Result<u8> {
+        let mut signals = Signals::new()?;
+        let stdout = output::stdout()?;
+        let mut reader_gone = output::reader_gone(&stdout)?;
+        let (output, mut written) = Output::start(stdout)?;
+        let mut input = input::stdin(config.max_frame_bytes.saturating_add(LINE_SLACK))?;
+        let supervisor = match HostSupervisor::new(config) {
+            Ok(supervisor) => supervisor,
+            Err(error) => {
+                say(&error.message);
+                let usage = error.kind == ErrorKind::Usage;
+                return Ok(if usage { exit::USAGE } else { exit::FAILED });
+            }
+        };
+        let events = tokio::spawn(forward_events(supervisor.events(), output.clone()));
+        let mut service = Self {
+            supervisor,
+            output,
+            open_calls: Arc::new(Semaphore::new(OPEN_CALLS)),
+            tasks: JoinSet::new(),
+        };
+        let mut taken = None;
+        let end = loop {
+            tokio::select! {
+                biased;
+                _ = signals.recv() => break End::Signal,
+                // The watch ends without a word where stdout cannot be watched.
+                Ok(()) = &mut reader_gone => break End::OutputClosed,
+                Some(_) = service.tasks.join_next() => {}
+                next = next_input(&mut taken, &mut input, &service.output) => match next {
+                    Ok(Some(item)) => service.take(item).await,
+                    Ok(None) => break End::Input,
+                    Err(Closed) => break End::OutputClosed,
+                },
+            }
+        };
+        drop(input);
+        match end {
+            End::Input => tracing::info!("end of input"),
+            End::OutputClosed => tracing::info!("stdout is closed"),
+            End::Signal => tracing::info!("stopped by a signal"),
+        }
+        let stop = service.supervisor.shutdown(StopOptions::default());
+        let stopped = tokio::select! {
+            stopped = stop => stopped,
+            _ = signals.recv() => {
+                // The guard ends the host's tree when this process is gone.
+                say("ended before the host had stopped");
+                return Ok(exit::FAILED);
+            }
+        };
+        let Self { supervisor, output, mut tasks, .. } = service;
+        drop((supervisor, output));
+        let rest = async {
+            while tasks.join_next().await.is_some() {}
+            // Forwarding ends with the supervisor's last event; a panic there has lost events and nothing else.
+            let _ = events.await;
+            (&mut written).await
+        };
+        if timeout(LAST_LINES, rest).await.is_err() {
+            tracing::warn!("nobody reads the last lines on stdout");
+        }
+        Ok(match stopped {
+            Ok(summary) if summary.survivors.is_empty() => exit::ENDED,
+            Ok(summary) => {
+                say(format_args!("these processes could not be ended: {:?}", summary.survivors));
+                exit::FAILED
+            }
+            Err(error) => {
+                say(format_args!("the host did not stop: {}", error.message));
+                exit::FAILED
+            }
+        })
+    }
+
+    /// Begins what a line asks for.
+    async fn take(&mut self, item: Input) {
+        let line = match item {
+            Input::Line(line) => line,
+            Input::Oversize { bytes, head } => {
+                let id = op::id_in_part(&head);
+                // A line without an id is no operation; one with an id was one, and was too large.
+                let kind = if id.is_some() { ErrorKind::TooLarge } else { ErrorKind::Usage };
+                let error =
+                    CallError::new(kind, format!("a line of {bytes} bytes is over --max-frame-bytes"));
+                return self.begin(send(self.output.clone(), answer::refused(id.as_ref(), &error))).await;
+            }
+        };
+        let (id, op) = match op::parse(&line) {
+            Ok(parsed) => parsed,
+            Err(bad) => {
+                let error = CallError::new(ErrorKind::Usage, bad.message);
+                return self.begin(send(self.output.clone(), answer::refused(bad.id.as_ref(), &error))).await;
+            }
+        };
+        let permit = Arc::clone(&self.open_calls).try_acquire_owned().ok();
+        if permit.is_none() && op != Op::Status {
+            let error = CallError::new(
+                ErrorKind::Overloaded,
+                format!("{OPEN_CALLS} operations wait for their answers; wait for some of them"),
+            );
+            return self.begin(send(self.output.clone(), answer::refused(Some(&id), &error))).await;
+        }
+        let call = Call { id, supervisor: self.supervisor.clone(), output: self.output.clone(), permit };
+        self.begin(call.run(op)).await;
+    }
+
+    /// Polls once, so that what is asked is asked in the order of the input, and leaves the rest to a task.
+    async fn begin(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(work);
+        let first = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
+        if first.is_pending() {
+            self.tasks.spawn(work);
+        }
+    }
+}
+
+/// Takes the next line once its answer has room. What was taken is kept where the caller can find it when this future
+/// is dropped.
+async fn next_input(
+    taken: &mut Option<Input>,
+    input: &mut mpsc::Receiver<Input>,
+    output: &Output,
+) -> Result<Option<Input>, Closed> {
+    if taken.is_none() {
+        *taken = input.recv().await;
+        if taken.is_none() {
+            return Ok(None);
+        }
+    }
+    output.has_room().await?;
+    Ok(taken.take())
+}
+
+async fn send(output: Output, line: Vec<u8>) {
+    if output.send(line).await == Err(Closed) {
+        // The main loop sees it too and ends the program.
+    }
+}
+
+async fn forward_events(mut events: EventStream, output: Output) {
+    while let Some(notice) = events.next().await {
+        if output.send(event::notice(&notice)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One operation.
+struct Call {
+    id: OpId,
+    supervisor: HostSupervisor,
+    output: Output,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Call {
+    async fn run(self, op: Op) {
+        let supervisor = &self.supervisor;
+        let line = match op {
+            Op::Start => self.answer(supervisor.start().await),
+            Op::Status => self.answer(supervisor.status().await),
+            Op::Seed(frame) => self.answer(supervisor.seed_json(frame.into_fields()).await.map(|seeded| {
+                Seeded { history_version: seeded.history_version, message_count: seeded.message_count }
+            })),
+            Op::SubmitTurn(frame) => match supervisor.submit_turn_json(frame.into_fields()).await {
+                Ok(turn) => return self.stream(turn).await,
+                Err(error) => answer::refused(Some(&self.id), &error),
+            },
+            Op::Interrupt { sid, turn_id } => self.answer(supervisor.interrupt(sid, turn_id).await),
+            Op::Control { frame, timeout } => {
+                self.answer_frame(supervisor.control_json(frame.into_fields(), timeout).await)
+            }
+            Op::ReloadMcp { frame, timeout } => {
+                self.answer_frame(supervisor.reload_mcp_json(frame.into_fields(), timeout).await)
+            }
+            Op::Respond { frame, timeout } => {
+                self.answer_frame(supervisor.respond_json(frame.into_fields(), timeout).await)
+            }
+            Op::Reset => {
+                self.answer(supervisor.reset().await.map(|state| serde_json::json!({"state": state})))
+            }
+            Op::Restart { drain } => {
+                let restarted = supervisor.restart(drain).await;
+                self.answer(restarted.map(|ready| serde_json::json!({"incarnation": ready.incarnation})))
+            }
+            Op::Shutdown { drain, budget } => {
+                self.answer(supervisor.shutdown(StopOptions { drain, budget }).await)
+            }
+        };
+        send(self.output, line).await;
+    }
+
+    /// The answer, and then the turn's events up to its end.
+    async fn stream(self, mut turn: TurnHandle) {
+        drop(self.permit);
+        let phase = match turn.phase() {
+            TurnPhase::Waiting => "waiting",
+            TurnPhase::Sent | TurnPhase::Started | TurnPhase::Ended => "sent",
+        };
+        let request_id = turn.request_id().clone();
+        let accepted = answer::done(&self.id, &Accepted { request_id: &request_id, phase });
+        if self.output.send(accepted).await.is_err() {
+            return;
+        }
+        // A slow reader makes this wait, and the turn's mailbox merges meanwhile.
+        while let Some(event) = turn.next().await {
+            if let Some(line) = event::turn(&request_id, &event)
+                && self.output.send(line).await.is_err()
+            {
+                return;
+            }
+        }
+    }
+
+    fn answer<T: Serialize>(&self, outcome: Result<T, CallError>) -> Vec<u8> {
+        match outcome {
+            Ok(result) => answer::done(&self.id, &result),
+            Err(error) => answer::refused(Some(&self.id), &error),
+        }
+    }
+
+    /// The host's frame as it came, so that fields which nobody here knows arrive.
+    fn answer_frame<T>(&self, outcome: Result<Wire<T>, CallError>) -> Vec<u8> {
+        self.answer(outcome.map(|frame| RawJson::parse(frame.to_json()).ok()))
+    }
+}
+
+#[derive(Serialize)]
+struct Accepted<'a> {
+    request_id: &'a RequestId,
+    phase: &'static str,
+}
+
+#[derive(Serialize)]
+struct Seeded {
+    history_version: Option<u64>,
+    message_count: Option<u64>,
+}
