@@ -47,6 +47,7 @@ mod events;
 mod handle;
 mod machine;
 mod mailbox;
+mod pending;
 mod registry;
 mod reseed;
 mod restart;

@@ -1,1 +1,22 @@
+//! The test kit: a harness for tests that run the real programs.
+//!
+//! A test opens a [`Scenario`], starts programs in it, talks to them through [`Process`] or [`Supervise`], and drops
+//! everything. Whatever was started carries the scenario's marker in its environment, so that the drop finds what is
+//! left of any process tree, ends it, and fails the test. Every wait has a deadline and fails with the transcript so
+//! far: what was sent, what came back on stdout and stderr, and when.
+//!
+//! The misbehaving host `faulty-host` belongs to this package; `docs/harness.md` is its manual.
+#![warn(missing_docs)]
 
+mod binaries;
+mod process;
+mod scenario;
+mod supervise;
+mod transcript;
+mod wait;
+
+pub use binaries::binary;
+pub use process::{Ended, Launch, Process};
+pub use scenario::{MARKER, Scenario};
+pub use supervise::Supervise;
+pub use wait::{DEADLINE, wait_until};

@@ -1,6 +1,7 @@
 //! The words that the machine and its driver speak: requests and inputs in, effects and endings out.
 
 use crate::restart::RestartPolicy;
+use std::fmt;
 use std::time::{Duration, Instant};
 use turnhost_protocol::outcome::InterruptOutcome;
 use turnhost_protocol::{ErrorKind, FailReason, RequestId, SessionId};
@@ -81,6 +82,17 @@ pub(crate) enum Exit {
     Signal(i32),
     /// It is gone and nobody could tell how (the guard died with it).
     Unknown,
+}
+
+impl fmt::Display for Exit {
+    /// Fits "the host {exit}".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exited with status {code}"),
+            Self::Signal(signal) => write!(f, "was ended by signal {signal}"),
+            Self::Unknown => f.write_str("is gone, nobody knows how"),
+        }
+    }
 }
 
 /// Why a start failed: the kind of the closed table, and the words for people.

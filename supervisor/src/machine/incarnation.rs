@@ -1,0 +1,147 @@
+//! One child from its spawn to its end, and the clocks by which it is judged.
+
+use super::types::{Policy, StartFault};
+use crate::restart::later;
+use std::time::{Duration, Instant};
+
+/// How much later than due a tick must come to show that the supervisor itself did not run (suspended, stopped).
+/// The time in between says nothing about the child, which most likely did not run either.
+const SUSPENDED_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a child whose stdin is broken may take to exit by itself, so that its own status is what is reported.
+pub(super) const BROKEN_PIPE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the exit of a killed child is waited for: a process in the kernel's hands may never come back.
+pub(super) const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct Incarnation {
+    pub stage: Stage,
+    /// It is in the registry.
+    pub registered: bool,
+    /// The last sign of life.
+    pub last_alive: Instant,
+    /// It has sent a heartbeat: silence means something.
+    pub armed: bool,
+    /// Since when its stdin has taken nothing although something is there for it.
+    pub stalled_since: Option<Instant>,
+}
+
+/// How far a child has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Spawned; its hello is waited for.
+    Starting { deadline: Instant },
+    /// Its hello was accepted; the seeds are being collected.
+    Reseeding,
+    /// It takes input.
+    Ready,
+    /// It will be killed at the deadline, or was and is given up then.
+    Dying { cause: Cause, killed: bool, deadline: Instant },
+}
+
+/// Why a child must die; what its exit will mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The watchdog bit.
+    Hung { detail: String },
+    /// Its stdin is broken.
+    BrokenPipe,
+    /// It said no hello in time: a failure like a crash, answered already.
+    NoHello,
+    /// Its hello cannot be accepted: trying again cannot help.
+    Refused(StartFault),
+    /// Everything that follows from its end was done already.
+    Settled,
+}
+
+/// What a clock says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Judgement {
+    Fine,
+    NoHello,
+    Hung { detail: String },
+}
+
+impl Incarnation {
+    pub(super) fn new(now: Instant, policy: &Policy) -> Self {
+        Self {
+            stage: Stage::Starting { deadline: later(now, policy.hello_timeout) },
+            registered: false,
+            last_alive: now,
+            armed: false,
+            stalled_since: None,
+        }
+    }
+
+    /// When the child is judged next; only while it is not dying.
+    pub(super) fn judged_at(&self, policy: &Policy) -> Option<Instant> {
+        match self.stage {
+            Stage::Starting { deadline } => Some(deadline),
+            Stage::Reseeding | Stage::Ready => match (self.silent_at(policy), self.stalled_at(policy)) {
+                (Some(silent), Some(stalled)) => Some(silent.min(stalled)),
+                (silent, stalled) => silent.or(stalled),
+            },
+            Stage::Dying { .. } => None,
+        }
+    }
+
+    /// Judges the child. If the tick is so late that the supervisor did not run in between, every clock that has
+    /// run out gets a fresh window instead: a child that is really stuck is found one window later.
+    pub(super) fn judge(&mut self, now: Instant, policy: &Policy) -> Judgement {
+        match &mut self.stage {
+            Stage::Starting { deadline } => {
+                if now < *deadline {
+                    return Judgement::Fine;
+                }
+                if suspended(*deadline, now) && !policy.hello_timeout.is_zero() {
+                    *deadline = later(now, policy.hello_timeout);
+                    return Judgement::Fine;
+                }
+                Judgement::NoHello
+            }
+            Stage::Reseeding | Stage::Ready => {
+                if let Some(at) = self.silent_at(policy)
+                    && now >= at
+                {
+                    if !suspended(at, now) {
+                        let silent = now.saturating_duration_since(self.last_alive);
+                        return Judgement::Hung {
+                            detail: format!("the host sent nothing for {:.1} s", silent.as_secs_f64()),
+                        };
+                    }
+                    self.last_alive = now;
+                }
+                if let Some(at) = self.stalled_at(policy)
+                    && now >= at
+                {
+                    if !suspended(at, now) {
+                        return Judgement::Hung {
+                            detail: format!(
+                                "the host read no input for {:.1} s",
+                                policy.write_stall.as_secs_f64()
+                            ),
+                        };
+                    }
+                    self.stalled_since = Some(now);
+                }
+                Judgement::Fine
+            }
+            Stage::Dying { .. } => Judgement::Fine,
+        }
+    }
+
+    fn silent_at(&self, policy: &Policy) -> Option<Instant> {
+        let limit = policy.hang_after.filter(|limit| !limit.is_zero())?;
+        self.armed.then(|| later(self.last_alive, limit))
+    }
+
+    fn stalled_at(&self, policy: &Policy) -> Option<Instant> {
+        let since = self.stalled_since.filter(|_| !policy.write_stall.is_zero())?;
+        Some(later(since, policy.write_stall))
+    }
+}
+
+fn suspended(due: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(due) > SUSPENDED_AFTER
+}

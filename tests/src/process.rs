@@ -1,0 +1,486 @@
+//! One process under test.
+
+use crate::scenario::Scenario;
+use crate::transcript::Transcript;
+use crate::wait::{DEADLINE, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A process about to be started.
+pub struct Launch {
+    command: Command,
+    reads_stdout: bool,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl Launch {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the harness starts a process under test"
+    )]
+    pub(crate) fn new(program: &Path) -> Self {
+        Self { command: Command::new(program), reads_stdout: true }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    /// Adds an option and the path that it takes.
+    #[must_use]
+    pub fn arg_path(mut self, option: &str, path: &Path) -> Self {
+        self.command.arg(option).arg(path);
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.command.env(name, value.into());
+        self
+    }
+
+    /// Takes an environment variable out.
+    #[must_use]
+    pub fn env_remove(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// Starts it in this folder.
+    #[must_use]
+    pub fn cwd(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    /// Leaves its stdout unread until [`Process::read_stdout`].
+    #[must_use]
+    pub fn stdout_unread(mut self) -> Self {
+        self.reads_stdout = false;
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[track_caller]
+    pub fn start(mut self) -> Process {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = match self.command.spawn() {
+            Ok(child) => child,
+            Err(error) => panic!("cannot start {:?}: {error}", self.command),
+        };
+        let transcript = Arc::new(Transcript::new());
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        if let Some(stdin) = &stdin {
+            // A child that does not read must fail the test at the deadline, not hold it for ever.
+            if let Err(error) = rustix::io::ioctl_fionbio(stdin, true) {
+                panic!("cannot make the child's stdin non-blocking: {error}");
+            }
+        }
+        let mut process =
+            Process { child, stdin, transcript, unread: None, stdout: None, stderr: None, ended: None };
+        process.unread = process.child.stdout.take().map(OwnedFd::from);
+        if self.reads_stdout {
+            process.read_stdout();
+        }
+        process.stderr = process.child.stderr.take().map(|stderr| {
+            let transcript = Arc::clone(&process.transcript);
+            Reader::start("stderr", stderr.into(), move |bytes| stderr_bytes(&transcript, bytes))
+        });
+        process
+    }
+}
+
+/// A started process with its standard streams. Dropping it kills it; a test that ends well waits for its end first.
+pub struct Process {
+    child: Child,
+    stdin: Option<OwnedFd>,
+    transcript: Arc<Transcript>,
+    unread: Option<OwnedFd>,
+    stdout: Option<Reader>,
+    stderr: Option<Reader>,
+    ended: Option<Ended>,
+}
+
+impl Process {
+    /// Its pid, which names it until [`Process::wait_exit`] has returned.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap_or(i32::MAX)
+    }
+
+    /// Writes a frame and its newline to its stdin.
+    ///
+    /// # Panics
+    /// As [`Process::send_bytes`].
+    #[track_caller]
+    pub fn send(&self, frame: &Value) {
+        self.send_bytes(format!("{frame}\n").as_bytes());
+    }
+
+    /// Writes bytes to its stdin.
+    ///
+    /// # Panics
+    /// If the pipe is closed, or stays full until the deadline.
+    #[track_caller]
+    pub fn send_bytes(&self, bytes: &[u8]) {
+        if let Err(error) = self.try_send_bytes(bytes) {
+            self.fail(&format!("cannot write to its stdin: {error}"));
+        }
+    }
+
+    /// [`Process::send_bytes`] for a process that may be gone.
+    ///
+    /// # Errors
+    /// `BrokenPipe` if nobody reads; `TimedOut` if the pipe stays full.
+    pub fn try_send_bytes(&self, bytes: &[u8]) -> std::io::Result<()> {
+        let stdin = self.stdin.as_ref().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let shown = line.strip_suffix(b"\n").unwrap_or(line);
+            self.transcript.change(|held| self.transcript.show(held, "in ", shown));
+        }
+        let end = Instant::now() + DEADLINE;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match rustix::io::write(stdin, rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    let left = Timespec::try_from(end.saturating_duration_since(Instant::now()))
+                        .map_err(std::io::Error::other)?;
+                    if poll(&mut [PollFd::new(stdin, PollFlags::OUT)], Some(&left))? == 0 {
+                        return Err(std::io::ErrorKind::TimedOut.into());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes its stdin.
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Begins to read its stdout, after [`Launch::stdout_unread`].
+    pub fn read_stdout(&mut self) {
+        if let Some(fd) = self.unread.take() {
+            let transcript = Arc::clone(&self.transcript);
+            let mut cut = Vec::new();
+            self.stdout =
+                Some(Reader::start("stdout", fd, move |bytes| stdout_bytes(&transcript, &mut cut, bytes)));
+        }
+    }
+
+    /// Closes the reading end of its stdout.
+    pub fn close_stdout(&mut self) {
+        self.unread = None;
+        self.stdout = None;
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// If it has been waited for.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        assert!(self.ended.is_none(), "it has ended; its pid may name another process");
+        if let Err(errno) = kill(Pid::from_raw(self.pid()), signal) {
+            self.fail(&format!("cannot send {signal}: {errno}"));
+        }
+    }
+
+    /// The first frame of its stdout, from the start of its life, that `wanted` picks; waits for it.
+    ///
+    /// # Panics
+    /// With the transcript, if it does not come until the deadline or the end of stdout.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, wanted: impl FnMut(&Value) -> bool) -> Value {
+        self.wait_for_after(0, what, wanted).1
+    }
+
+    /// [`Process::wait_for`] among the frames from the `start`th on; gives its index as well.
+    ///
+    /// # Panics
+    /// As [`Process::wait_for`].
+    #[track_caller]
+    pub fn wait_for_after(
+        &self,
+        start: usize,
+        what: &str,
+        mut wanted: impl FnMut(&Value) -> bool,
+    ) -> (usize, Value) {
+        let mut looked_at = start;
+        let found = self.transcript.wait(
+            DEADLINE,
+            |held| {
+                let found = held.frames.iter().enumerate().skip(looked_at).find(|(_, frame)| wanted(frame));
+                looked_at = held.frames.len().max(start);
+                found.map(|(index, frame)| (index, frame.clone()))
+            },
+            |held| held.stdout_ended,
+        );
+        found.unwrap_or_else(|transcript| panic!("waited in vain for {what}\n{transcript}"))
+    }
+
+    /// Waits until its stdout ends.
+    ///
+    /// # Panics
+    /// With the transcript, at the deadline.
+    #[track_caller]
+    pub fn wait_stdout_end(&self) {
+        self.transcript
+            .wait(DEADLINE, |held| held.stdout_ended.then_some(()), |_| false)
+            .unwrap_or_else(|transcript| panic!("its stdout did not end\n{transcript}"));
+    }
+
+    /// Waits until its stderr holds `text`.
+    ///
+    /// # Panics
+    /// With the transcript, if it does not come until the deadline or the end of stderr.
+    #[track_caller]
+    pub fn wait_stderr(&self, text: &str) {
+        self.transcript
+            .wait(
+                DEADLINE,
+                |held| String::from_utf8_lossy(&held.stderr).contains(text).then_some(()),
+                |held| held.stderr_ended,
+            )
+            .unwrap_or_else(|transcript| panic!("`{text}` never came on stderr\n{transcript}"));
+    }
+
+    /// Every frame of its stdout so far.
+    pub fn frames(&self) -> Vec<Value> {
+        self.transcript.lock().frames.clone()
+    }
+
+    /// How many there are: where [`Process::wait_for_after`] should start to see only later ones.
+    pub fn frame_count(&self) -> usize {
+        self.transcript.lock().frames.len()
+    }
+
+    /// The frames so far with this `request_id`.
+    pub fn frames_of(&self, request_id: &str) -> Vec<Value> {
+        self.frames().into_iter().filter(|frame| frame["request_id"] == request_id).collect()
+    }
+
+    /// Lines of its stdout that are no JSON objects, so far.
+    pub fn strays(&self) -> Vec<String> {
+        let held = self.transcript.lock();
+        held.strays.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect()
+    }
+
+    /// Bytes of its stdout so far, whole lines only.
+    pub fn stdout_bytes(&self) -> u64 {
+        self.transcript.lock().stdout_bytes
+    }
+
+    /// Its stderr so far.
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.transcript.lock().stderr).into_owned()
+    }
+
+    /// Waits for its end, and for all that its stdout and stderr held if nobody else keeps them open.
+    ///
+    /// # Panics
+    /// With the transcript, if it does not end until the deadline.
+    #[track_caller]
+    pub fn wait_exit(&mut self) -> Ended {
+        if let Some(ended) = self.ended {
+            return ended;
+        }
+        let end = Instant::now() + DEADLINE;
+        let status = wait_until(DEADLINE + Duration::from_secs(5), "the end of a process", || {
+            if Instant::now() > end {
+                self.fail("it does not end");
+            }
+            self.child.try_wait().ok().flatten()
+        });
+        let ended = match (status.code(), status.signal()) {
+            (Some(code), _) => Ended::Code(code),
+            (None, signal) => Ended::Signal(signal.unwrap_or_default()),
+        };
+        self.ended = Some(ended);
+        for reader in [self.stdout.as_mut(), self.stderr.as_mut()].into_iter().flatten() {
+            reader.rest();
+        }
+        ended
+    }
+
+    /// Fails the test with the transcript.
+    ///
+    /// # Panics
+    /// Always.
+    #[track_caller]
+    pub fn fail(&self, complaint: &str) -> ! {
+        let text = Transcript::text(&self.transcript.lock());
+        panic!("process {}: {complaint}\n{text}", self.pid());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            // Not waited for yet, so the pid is still its own.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            let held = self.transcript.lock();
+            // A process that said nothing since its hello explains nothing.
+            let text = String::from_utf8_lossy(&held.stderr).into_owned();
+            drop(held);
+            if !text.is_empty() {
+                complain(&format!("stderr of process {}:\n{text}", self.child.id()));
+            }
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the report of a test that has failed")]
+fn complain(text: &str) {
+    eprintln!("{text}");
+}
+
+fn stdout_bytes(transcript: &Transcript, cut: &mut Vec<u8>, bytes: &[u8]) {
+    for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+        cut.extend_from_slice(piece);
+        if cut.pop_if(|byte| *byte == b'\n').is_some() {
+            transcript.stdout_line(cut);
+            cut.clear();
+        }
+    }
+    if bytes.is_empty() {
+        if !cut.is_empty() {
+            transcript.stdout_line(cut);
+        }
+        transcript.change(|held| held.stdout_ended = true);
+    }
+}
+
+fn stderr_bytes(transcript: &Transcript, bytes: &[u8]) {
+    transcript.change(|held| {
+        held.stderr.extend_from_slice(bytes);
+        held.stderr_ended |= bytes.is_empty();
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            transcript.show(held, "err", line);
+        }
+    });
+}
+
+/// A thread that reads a pipe until its end or until it is let go of.
+struct Reader {
+    wake: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reader {
+    fn start(name: &str, fd: OwnedFd, mut take: impl FnMut(&[u8]) + Send + 'static) -> Self {
+        let (woken, wake) = match rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) {
+            Ok(pipe) => pipe,
+            Err(error) => panic!("cannot make a pipe: {error}"),
+        };
+        let body = move || {
+            let mut chunk = vec![0; 64 * 1024];
+            let mut rest_only = false;
+            loop {
+                let count = if wait_readable(&fd, &woken, &mut rest_only) {
+                    match rustix::io::read(&fd, &mut chunk) {
+                        Err(rustix::io::Errno::INTR) => continue,
+                        read => read.unwrap_or(0),
+                    }
+                } else {
+                    0
+                };
+                take(&chunk[..count]);
+                if count == 0 {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("harness-{name}")).spawn(body);
+        match thread {
+            Ok(thread) => Self { wake, thread: Some(thread) },
+            Err(error) => panic!("cannot start a thread: {error}"),
+        }
+    }
+
+    /// Reads what the pipe holds now, then lets go of it.
+    fn rest(&mut self) {
+        let _ = rustix::io::write(&self.wake, b"!");
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.rest();
+    }
+}
+
+/// True once there is something to read, or the end; false if the reader was told to go and the pipe is empty.
+fn wait_readable(fd: &OwnedFd, woken: &OwnedFd, rest_only: &mut bool) -> bool {
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN),
+        ];
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let timeout = if *rest_only { Some(&none) } else { None };
+        if poll(if *rest_only { &mut fds[..1] } else { &mut fds[..] }, timeout).is_err() {
+            continue;
+        }
+        if !fds[0].revents().is_empty() {
+            return true;
+        }
+        if *rest_only {
+            return false;
+        }
+        *rest_only = !fds[1].revents().is_empty();
+    }
+}
+
+impl Scenario {
+    /// Starts a program of this workspace by name.
+    pub fn program(&self, name: &str) -> Launch {
+        self.launch(&crate::binaries::binary(name))
+    }
+
+    /// `compute-host` with its default agents, with these arguments.
+    #[track_caller]
+    pub fn host(&self, arguments: &[&str]) -> Process {
+        self.program("compute-host").args(arguments).start()
+    }
+
+    /// `faulty-host` with these steps.
+    #[track_caller]
+    pub fn faulty(&self, steps: &[Value]) -> Process {
+        self.program("faulty-host").args(crate::scenario::step_arguments(steps)).start()
+    }
+}
