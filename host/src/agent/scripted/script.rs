@@ -264,10 +264,9 @@ fn unescape(text: &str) -> Vec<u8> {
                 Some(((hex(*high)? << 4) | hex(*low)?, after))
             },
         );
-        (rest, _) = match escaped {
-            Some((byte, after)) if *first == b'\\' => (after, bytes.push(byte)),
-            Some(_) | None => (after, bytes.push(*first)),
-        };
+        let (byte, after) = escaped.filter(|_| *first == b'\\').unwrap_or((*first, after));
+        bytes.push(byte);
+        rest = after;
     }
     bytes
 }
@@ -278,8 +277,9 @@ fn hex(digit: u8) -> Option<u8> {
 
 /// The message of a JSON error without its position, which is that of the field's own text and would mislead.
 fn without_place(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.rfind(" at line ").map_or(text.clone(), |end| text[..end].to_owned())
+    let mut text = error.to_string();
+    text.truncate(text.rfind(" at line ").unwrap_or(text.len()));
+    text
 }
 
 /// The fields of one object, taken out one by one, so that what is left over is known to be unknown.
