@@ -6,7 +6,7 @@ use crate::frame::{HostCommand, HostEvent};
 use crate::ids::{RequestId, SessionId};
 use crate::limits::MAX_ID_BYTES;
 use crate::peek::peek_ids;
-use crate::salvage::{first_frame_start, last_frame_start, strip_front};
+use crate::salvage::{first_frame_start, last_frame_start, strip_back, strip_front};
 use crate::scan::{ScanError, scan};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -23,7 +23,7 @@ pub struct Decoded<'a, T> {
     pub text: Cow<'a, str>,
     /// Places that the safety scan replaced by U+FFFD.
     pub repaired: u32,
-    /// True if escape sequences, control characters or other text stood in front of it.
+    /// True if escape sequences or control characters stood around it, or other text in front of it.
     pub salvaged: bool,
 }
 
@@ -67,7 +67,7 @@ impl DecodeErrorKind {
 pub struct DecodeError {
     /// What is wrong.
     pub kind: DecodeErrorKind,
-    /// `type`, if it could be read.
+    /// `type`, if it could be read; the start of a long one.
     pub frame_type: Option<String>,
     /// `request_id`, if it could be read.
     pub request_id: Option<RequestId>,
@@ -142,10 +142,11 @@ pub fn is_heartbeat_prefix(line: &[u8]) -> bool {
 type Read<T> = fn(&str, &str) -> Option<Result<T, serde_json::Error>>;
 
 fn decode<T>(line: &[u8], read: Read<T>, max_id: usize) -> Result<Decoded<'_, T>, DecodeError> {
-    let (line, stripped) = strip_front(line);
+    let (line, stripped_front) = strip_front(line);
+    let (line, stripped_back) = strip_back(line).map_or((line, false), |line| (line, true));
     let result = if line.starts_with(b"{") {
         match decode_object(line, read, max_id) {
-            Ok(object) => Ok(Decoded { salvaged: stripped, ..object.decoded }),
+            Ok(object) => Ok(Decoded { salvaged: stripped_front || stripped_back, ..object.decoded }),
             Err(Refused { error, more_may_follow: false }) => Err(error),
             Err(Refused { error, more_may_follow: true }) => Err(end_glued_to(line).unwrap_or(error)),
         }
@@ -156,6 +157,7 @@ fn decode<T>(line: &[u8], read: Read<T>, max_id: usize) -> Result<Decoded<'_, T>
         }
     };
     result.map_err(|error| DecodeError {
+        frame_type: error.frame_type.map(|name| cut(&name).to_owned()),
         request_id: error.request_id.filter(|id| id.as_str().len() <= max_id),
         sid: error.sid.filter(|sid| sid.as_str().len() <= max_id),
         ..error
@@ -322,12 +324,12 @@ fn describe_field_error(object: &str, error: &serde_json::Error) -> DecodeError 
     DecodeError::new(DecodeErrorKind::BadField, detail)
 }
 
-/// The outermost field in which the byte before `column` lies.
+/// The outermost field whose value the parser was in, or had just read, when it stopped behind `column` bytes.
 fn field_at(object: &str, column: usize) -> Option<String> {
     let mut name = None;
     for_each_field(object, |key, value| {
         let start = value.as_ptr().addr() - object.as_ptr().addr();
-        if start < column {
+        if start <= column {
             name = Some(key.into_owned());
         }
     })

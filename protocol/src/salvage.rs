@@ -1,4 +1,5 @@
-//! What stands around a frame on its line: terminal escape sequences, control characters, other text.
+//! What stands around a frame on its line: terminal escape sequences, control characters, other text. Each function
+//! looks at every byte a bounded number of times.
 
 /// The line from its first byte that is no escape sequence, control character, byte order mark or white space, and
 /// whether more than white space was passed over.
@@ -21,23 +22,31 @@ pub(crate) fn strip_front(line: &[u8]) -> (&[u8], bool) {
     }
 }
 
+/// The line up to its last brace, if nothing but escape sequences, control characters and white space stands behind it.
+pub(crate) fn strip_back(line: &[u8]) -> Option<&[u8]> {
+    let line = line.trim_ascii_end();
+    if line.ends_with(b"}") {
+        return None;
+    }
+    let (frame, behind) = line.split_at(memchr::memrchr(b'}', line)? + 1);
+    strip_front(behind).0.is_empty().then_some(frame)
+}
+
 /// What follows an escape sequence, given what follows its ESC (ECMA-48). A brace never belongs to one: it is rather
 /// the frame behind a cut sequence.
 fn skip_escape_sequence(after_esc: &[u8]) -> &[u8] {
     match after_esc {
         // CSI: parameters, intermediates, one final byte.
         [b'[', body @ ..] => skip_final(skip_while(body, |byte| matches!(byte, 0x20..=0x3f))),
-        // OSC, DCS, SOS, PM, APC: any text up to BEL or ST. Without an end, only the introducer is passed over.
-        [b']' | b'P' | b'X' | b'^' | b'_', body @ ..] => {
-            let mut ends = memchr::memchr2_iter(0x07, 0x1b, body);
-            match ends.find_map(|at| match &body[at..] {
-                [0x07, after @ ..] | [0x1b, b'\\', after @ ..] => Some(after),
-                _ => None,
-            }) {
-                Some(after) => after,
-                None => body,
-            }
-        }
+        // OSC, DCS, SOS, PM, APC: any text up to BEL or ST; another ESC breaks it off. Without an end, only the
+        // introducer is passed over.
+        [b']' | b'P' | b'X' | b'^' | b'_', body @ ..] => match memchr::memchr2(0x07, 0x1b, body) {
+            Some(at) => match &body[at..] {
+                [0x07, after @ ..] | [0x1b, b'\\', after @ ..] => after,
+                broken_off => broken_off,
+            },
+            None => body,
+        },
         other => skip_final(skip_while(other, |byte| matches!(byte, 0x20..=0x2f))),
     }
 }
