@@ -197,7 +197,7 @@ impl<'de> Deserialize<'de> for AgentSpec {
     }
 }
 
-#[cfg(feature = "schema")]
+#[cfg(any(test, feature = "schema"))]
 impl schemars::JsonSchema for AgentSpec {
     fn inline_schema() -> bool {
         true
