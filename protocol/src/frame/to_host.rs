@@ -183,21 +183,19 @@ impl<'de> Deserialize<'de> for AgentSpec {
         struct Named {
             name: String,
         }
-        // The parser's own words are left out: serde_json would take the place in them for a place in the frame.
-        let refused = || D::Error::custom("expected a name or an object with `name`, a string");
         let options = RawJson::deserialize(deserializer)?;
         if options.as_str().starts_with('"') {
-            return Ok(Self { name: options.read().map_err(|_| refused())?, options: None });
+            let name = options.read::<String>().map_err(D::Error::custom)?;
+            return Ok(Self { name, options: None });
         }
-        if !options.as_str().starts_with('{') {
-            return Err(refused());
-        }
-        let named: Named = options.read().map_err(|_| refused())?;
+        let named = options.read::<Named>().map_err(|error| {
+            D::Error::custom(format!("expected a name or an object with `name`: {error}"))
+        })?;
         Ok(Self { name: named.name, options: Some(options) })
     }
 }
 
-#[cfg(any(test, feature = "schema"))]
+#[cfg(feature = "schema")]
 impl schemars::JsonSchema for AgentSpec {
     fn inline_schema() -> bool {
         true

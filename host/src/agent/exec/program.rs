@@ -46,8 +46,7 @@ impl Program {
             .envs(&options.env)
             .env(marker, &value)
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
+            .stderr(Stdio::piped());
         if options.prompt == PromptMode::Stdin {
             command.stdin(Stdio::piped());
         }
