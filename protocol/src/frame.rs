@@ -10,7 +10,7 @@ macro_rules! frame_structs {
     ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident : $ty:ty,)* })+) => {
         $($(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
         pub struct $name {
             $($(#[$fdoc])* pub $field: $ty,)*
         })+
@@ -54,7 +54,7 @@ macro_rules! frame_enum {
                 match self { $(Self::$variant(frame) => serde_json::to_writer(out, frame),)+ }
             }
             /// The JSON Schema of every frame's fields, by wire name.
-            #[cfg(feature = "schema")]
+            #[cfg(any(test, feature = "schema"))]
             pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
                 vec![$(($wire, schemars::schema_for!($ty)),)+]
             }

@@ -13,7 +13,7 @@ pub const CAPABILITIES: &[&str] =
 
 /// `hello`: the first line of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Hello {
     /// The pid as the host sees it: text for people, never signalled.
     pub host_pid: i64,

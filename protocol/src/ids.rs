@@ -80,7 +80,7 @@ macro_rules! string_id {
                 String::deserialize(deserializer).map(Self::from)
             }
         }
-        #[cfg(feature = "schema")]
+        #[cfg(any(test, feature = "schema"))]
         impl schemars::JsonSchema for $name {
             fn inline_schema() -> bool {
                 true

@@ -19,6 +19,8 @@ pub mod raw;
 pub mod route;
 mod salvage;
 pub mod scan;
+#[cfg(any(test, feature = "schema"))]
+pub mod schema;
 
 pub use decode::{DecodeError, DecodeErrorKind, Decoded, decode_command, decode_event};
 pub use encode::{Encoded, delta_pieces, encode_turn_event, encode_turn_event_bounded, text_pieces};

@@ -6,7 +6,7 @@ macro_rules! word_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
         pub enum $name {
             $($(#[$vdoc])* #[serde(rename = $word)] $variant,)+
         }

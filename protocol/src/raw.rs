@@ -47,7 +47,7 @@ impl PartialEq for RawJson {
     }
 }
 
-#[cfg(feature = "schema")]
+#[cfg(any(test, feature = "schema"))]
 impl schemars::JsonSchema for RawJson {
     fn inline_schema() -> bool {
         true

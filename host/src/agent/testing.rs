@@ -47,7 +47,7 @@ pub(super) fn turn(frame: &Value, capacity: usize) -> (TurnContext, Host) {
         sid: frame.sid.clone().unwrap_or_default(),
         request_id: frame.request_id.clone().unwrap_or_default(),
         prompt: frame.text.clone().or_else(|| frame.prompt.clone()).unwrap_or_default(),
-        history: Arc::from([]),
+        history: Arc::default(),
         cwd: frame.cwd.clone().map_or_else(std::env::temp_dir, PathBuf::from),
         env: BTreeMap::from([(MARKER.to_owned(), marker.clone())]),
         model: None,

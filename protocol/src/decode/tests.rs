@@ -95,6 +95,7 @@ fn a_bad_field_of_a_command_is_named_with_its_request() {
         ("text", "5"),
         ("history", "{}"),
         ("agent", "5"),
+        ("agent", r#"["exec"]"#),
         ("agent", r#"{"argv":[]}"#),
         ("agent", r#"{"name":1}"#),
         ("cols", "9223372036854775808"),

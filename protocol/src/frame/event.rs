@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The fields of an `event` frame, by kind. Shaped after the session updates of the Agent Client Protocol.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(tag = "kind")]
 pub enum EventBody {
     /// Reasoning that is no answer.
@@ -97,7 +97,7 @@ pub enum EventBody {
 
 /// How a tool call stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ToolStatus {
     /// Not over.

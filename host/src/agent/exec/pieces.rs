@@ -2,8 +2,8 @@
 //! [`MAX_PIECE_BYTES`].
 
 /// Longest piece. A line without an end is passed on in pieces of this length, so that it is neither held without bound
-/// nor too long for a frame.
-pub(super) const MAX_PIECE_BYTES: usize = 64 * 1024;
+/// nor so long that it crowds out the deltas of other turns.
+pub(super) const MAX_PIECE_BYTES: usize = 16 * 1024;
 
 /// Splits a stream of bytes. Feed it, then take pieces until there are none.
 #[derive(Debug, Default)]

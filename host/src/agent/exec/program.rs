@@ -46,7 +46,8 @@ impl Program {
             .envs(&options.env)
             .env(marker, &value)
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         if options.prompt == PromptMode::Stdin {
             command.stdin(Stdio::piped());
         }

@@ -20,14 +20,15 @@
 //! | `{"error":"msg"}` | ends the turn with this `exception` |
 //! | `{"panic":"msg"}` | panics |
 //! | `{"exit":N}` | ends the process at once with this code (0 to 255), once what was streamed is written (1 s at most) |
-//! | `{"signal":"SEGV"}` | the same by a signal with its default disposition |
+//! | `{"signal":"SEGV"}` | the same by a signal with its default disposition; the script goes on after one that by default ends nothing |
 //! | `{"hang":true}` | never goes on, not even when interrupted |
 //! | `{"spin_ms":N}` | burns a processor and keeps its thread, deaf to interrupts |
 //! | `{"alloc_mb":N}` | takes and touches N MiB, held until the turn ends |
 //! | `{"spawn":["prog","arg"],"detach":false}` | starts a program (stdin, stdout and stderr from and to /dev/null) and goes on; it may outlive the turn. `detach`: in a session of its own |
 //!
-//! In `raw` texts `\xNN` (in JSON: `\\xNN`) stands for a byte; any other backslash stands for itself. All but `hang` and `spin_ms` end at once when the turn is interrupted, and later steps do not run. A step never depends
-//! on chance or on the clock: the same script gives the same deltas and events.
+//! In `raw` texts `\xNN` (in JSON: `\\xNN`) stands for a byte; any other backslash stands for itself. All but `hang` and
+//! `spin_ms` end at once when the turn is interrupted, and later steps do not run. A step never depends on chance or on
+//! the clock: the same script gives the same deltas and events.
 //!
 //! # Example
 //! ```
