@@ -17,7 +17,9 @@ fn blocks(language: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = MANUAL;
     while let Some((_, after)) = rest.split_once(&format!("```{language}\n")) {
-        let Some((block, after)) = after.split_once("```") else { panic!("a block of the manual has no end") };
+        let Some((block, after)) = after.split_once("```") else {
+            panic!("a block of the manual has no end")
+        };
         found.push(block.to_owned());
         rest = after;
     }
