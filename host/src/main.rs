@@ -1,1 +1,5 @@
-fn main() {}
+//! `compute-host`: the host alone, with the built-in agents.
+
+fn main() -> anyhow::Result<std::process::ExitCode> {
+    turnhost_host::compute_host()
+}

@@ -56,3 +56,10 @@ pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: _exit takes any code and does not return.
     unsafe { libc::_exit(code) }
 }
+
+/// Puts a descriptor into the current reactor.
+pub(crate) fn watch(fd: std::os::fd::OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
+    // SAFETY: the descriptor must stay open while it is registered; the result owns it, lends it only as a shared
+    // reference, and takes it out of the reactor before it is closed.
+    unsafe { tokio::io::unix::AsyncFd::register(fd) }.map_err(Into::into)
+}

@@ -1,6 +1,8 @@
 //! What an agent is, and what it is given for one turn.
 
 pub mod context;
+pub(crate) mod pool;
+pub(crate) mod table;
 
 use crate::turn::context::TurnContext;
 use std::collections::BTreeMap;

@@ -1,0 +1,199 @@
+//! What a host is told at start: the command line first, then the environment, then the defaults.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use turnhost_protocol::limits::{DEFAULT_HEARTBEAT, DEFAULT_WORKERS, MAX_FRAME_BYTES, MIN_FRAME_BYTES};
+
+/// Time that running turns get after SIGTERM.
+const DEFAULT_DRAIN: Duration = Duration::from_secs(9);
+/// Longest period or drain that is taken from outside.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The command line of a host. `turnhost host` has the same options.
+#[derive(Debug, Clone, Default, clap::Parser)]
+#[command(name = "compute-host", version, about = "Runs an agent's turns behind line-delimited JSON frames")]
+pub struct HostArgs {
+    /// Turns at once, from 1 [default: the variable HERMES_TUI_RPC_POOL_WORKERS, else 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub workers: Option<u32>,
+    /// Seconds between heartbeats, 0 for none [default: HERMES_COMPUTE_HOST_HEARTBEAT_SECS, else 15]
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub heartbeat_secs: Option<Duration>,
+    /// Seconds that running turns may take to end after SIGTERM [default: 9]
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub drain_secs: Option<Duration>,
+    /// Mirror each turn as JSON-RPC events, for parents that forward only those
+    #[arg(long)]
+    pub rpc_events: bool,
+    /// The agent of turns that name none
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// A script that the scripted agent plays in turns that bring none
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
+}
+
+/// Everything that decides how a host behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostOptions {
+    /// Turns at once, those that await and those that block together; at least 1.
+    pub workers: usize,
+    /// Period of the heartbeat; `None`: no heartbeat.
+    pub heartbeat: Option<Duration>,
+    /// How long running turns may go on after SIGTERM.
+    pub drain: Duration,
+    /// Whether each turn is mirrored as `rpc` frames.
+    pub rpc_events: bool,
+    /// Largest frame in bytes, read or written.
+    pub max_frame_bytes: usize,
+    /// Where what must be written somewhere goes: logs, saved sessions.
+    pub home: PathBuf,
+    /// `HERMES_HOME` as found, "" if unset; what `hello` says.
+    pub hermes_home: String,
+    /// Working directory of sessions that name none.
+    pub cwd: PathBuf,
+    /// The build that `hello` names.
+    pub build_sha: String,
+}
+
+impl Default for HostOptions {
+    /// The defaults, as with an empty command line and an empty environment.
+    fn default() -> Self {
+        Self::new(&HostArgs::default(), Path::new("/"), |_| None)
+    }
+}
+
+impl HostOptions {
+    /// Options of this process: `args`, its environment, its working directory.
+    pub fn from_env(args: &HostArgs) -> Self {
+        let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        Self::new(args, &cwd, |name| std::env::var(name).ok())
+    }
+
+    /// The same with any environment.
+    pub fn new(args: &HostArgs, cwd: &Path, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let filled = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let heartbeat = args.heartbeat_secs.unwrap_or_else(|| {
+            filled("HERMES_COMPUTE_HOST_HEARTBEAT_SECS")
+                .and_then(|text| seconds(text.trim()).ok())
+                .unwrap_or(DEFAULT_HEARTBEAT)
+        });
+        let max_frame_bytes = filled("HERMES_COMPUTE_HOST_MAX_FRAME_BYTES")
+            .and_then(|text| text.trim().parse::<usize>().ok())
+            .map_or(MAX_FRAME_BYTES, |bytes| bytes.max(MIN_FRAME_BYTES));
+        Self {
+            workers: args.workers.map_or_else(
+                || default_workers(variable("HERMES_TUI_RPC_POOL_WORKERS").as_deref()),
+                |workers| usize::try_from(workers).unwrap_or(usize::MAX),
+            ),
+            heartbeat: Some(heartbeat).filter(|period| !period.is_zero()),
+            drain: args.drain_secs.unwrap_or(DEFAULT_DRAIN),
+            rpc_events: args.rpc_events,
+            max_frame_bytes,
+            home: home(&filled),
+            hermes_home: variable("HERMES_HOME").unwrap_or_default(),
+            cwd: cwd.to_owned(),
+            build_sha: option_env!("TURNHOST_BUILD_SHA")
+                .filter(|sha| !sha.is_empty())
+                .unwrap_or("unknown")
+                .to_owned(),
+        }
+    }
+}
+
+/// Workers as the pool variable says: at least 2, and 8 if it is unset or no number.
+fn default_workers(variable: Option<&str>) -> usize {
+    match variable.map(str::trim).map(str::parse::<i64>) {
+        Some(Ok(number)) => usize::try_from(number.max(2)).unwrap_or(DEFAULT_WORKERS),
+        Some(Err(_)) | None => DEFAULT_WORKERS,
+    }
+}
+
+fn home(filled: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+    if let Some(home) = filled("HERMES_HOME") {
+        return home.into();
+    }
+    if let Some(state) = filled("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
+        return state.join("turnhost");
+    }
+    let user = filled("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
+    user.join(".local/state/turnhost")
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    Duration::try_from_secs_f64(number)
+        .map(|duration| duration.min(LONGEST))
+        .map_err(|_| format!("`{text}` is no number of seconds from 0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(args: HostArgs, variables: &[(&str, &str)]) -> HostOptions {
+        HostOptions::new(&args, Path::new("/work"), |name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn default_workers_follow_the_pool_variable_or_8() {
+        let table = [
+            (None, 8),
+            (Some("11"), 11),
+            (Some("not-an-int"), 8),
+            (Some("1"), 2),
+            (Some("0"), 2),
+            (Some("-3"), 2),
+        ];
+        for (value, expected) in table.into_iter().chain([(Some(""), 8), (Some(" 4 "), 4), (Some("2.5"), 8)])
+        {
+            let variables: Vec<_> =
+                value.map(|value| ("HERMES_TUI_RPC_POOL_WORKERS", value)).into_iter().collect();
+            assert_eq!(options(HostArgs::default(), &variables).workers, expected, "{value:?}");
+        }
+        let asked = HostArgs { workers: Some(1), ..HostArgs::default() };
+        assert_eq!(options(asked, &[("HERMES_TUI_RPC_POOL_WORKERS", "11")]).workers, 1, "the option wins");
+    }
+
+    #[test]
+    fn the_heartbeat_period_follows_option_variable_and_default() {
+        let name = "HERMES_COMPUTE_HOST_HEARTBEAT_SECS";
+        let heartbeat = |variables: &[(&str, &str)]| options(HostArgs::default(), variables).heartbeat;
+        assert_eq!(heartbeat(&[]), Some(Duration::from_secs(15)));
+        assert_eq!(heartbeat(&[(name, "2.5")]), Some(Duration::from_millis(2500)));
+        assert_eq!(heartbeat(&[(name, "0")]), None);
+        for malformed in ["", "soon", "-1", "NaN", "inf"] {
+            assert_eq!(heartbeat(&[(name, malformed)]), Some(Duration::from_secs(15)), "{malformed:?}");
+        }
+        let none = HostArgs { heartbeat_secs: Some(Duration::ZERO), ..HostArgs::default() };
+        assert_eq!(options(none, &[(name, "5")]).heartbeat, None, "the option wins");
+    }
+
+    #[test]
+    fn the_frame_limit_has_a_floor_under_which_no_ending_would_fit() {
+        let name = "HERMES_COMPUTE_HOST_MAX_FRAME_BYTES";
+        let limit = |value: &str| options(HostArgs::default(), &[(name, value)]).max_frame_bytes;
+        assert_eq!(limit("100000"), 100_000);
+        assert_eq!(limit("1"), MIN_FRAME_BYTES);
+        assert_eq!(limit("many"), MAX_FRAME_BYTES);
+    }
+
+    #[test]
+    fn the_home_is_hermes_home_or_the_users_state_folder() {
+        let home = |variables: &[(&str, &str)]| {
+            let options = options(HostArgs::default(), variables);
+            (options.home.to_string_lossy().into_owned(), options.hermes_home)
+        };
+        let table = [
+            (vec![("HERMES_HOME", "/h"), ("XDG_STATE_HOME", "/x")], "/h", "/h"),
+            (vec![("XDG_STATE_HOME", "/x"), ("HOME", "/u")], "/x/turnhost", ""),
+            (vec![("XDG_STATE_HOME", "relative"), ("HOME", "/u")], "/u/.local/state/turnhost", ""),
+            (vec![("HOME", "/u")], "/u/.local/state/turnhost", ""),
+        ];
+        for (variables, path, said) in table {
+            assert_eq!(home(&variables), (path.to_owned(), said.to_owned()), "{variables:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A host as a process of its own: its streams, its signals, its parent, what is below it.
+
+use crate::agent::scripted::{Script, parse_script};
+use crate::io::{signals::Signals, stdin, stdout};
+use crate::options::{HostArgs, HostOptions};
+use crate::runtime::{self, Surroundings};
+use crate::turn::Agents;
+use anyhow::Context as _;
+use clap::Parser as _;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::mpsc;
+
+/// Threads beyond the workers for turns that were ended without their agent, whose threads cannot be ended.
+const SPARE_THREADS: usize = 64;
+/// What a thread that copies stdout to a file may take at the end.
+const LAST_COPY: Duration = Duration::from_secs(1);
+
+/// Runs a host with these agents until it stops: the whole `main` of a host of your own. Reads the options from the
+/// process's own command line ([`HostArgs`]; a wrong one ends the process with code 2), and logs to stderr as
+/// `RUST_LOG` says (default: `warn`).
+///
+/// Call it first thing in `main`, before any thread: it moves the protocol's stdout away from descriptor 1, takes the
+/// signals SIGTERM, SIGINT and SIGHUP, and makes the process a child sub-reaper.
+///
+/// # Errors
+/// What prevented the start. A host that stopped for any of its reasons is no error.
+///
+/// # Example
+/// ```no_run
+/// use turnhost_host::{Agents, Answer, BlockingAgent, AgentResult};
+/// use turnhost_host::turn::context::{TurnContext, WorkItem};
+///
+/// struct Echo;
+/// impl BlockingAgent for Echo {
+///     fn run(&self, turn: TurnContext) -> AgentResult {
+///         let _ = turn.sink.send_blocking(WorkItem::Delta(turn.prompt.clone()));
+///         Ok(Answer::default())
+///     }
+/// }
+///
+/// fn main() -> anyhow::Result<std::process::ExitCode> {
+///     turnhost_host::run(Agents::new().with_blocking("echo", Echo))
+/// }
+/// ```
+pub fn run(agents: Agents) -> anyhow::Result<ExitCode> {
+    let args = HostArgs::parse();
+    anyhow::ensure!(
+        args.script.is_none(),
+        "--script is for the built-in agents; a host of its own passes a script to `agent::builtin`"
+    );
+    log_to_stderr();
+    run_with(chosen(agents, args.agent.as_deref())?, HostOptions::from_env(&args))
+}
+
+/// [`run`] with the built-in agents, as `compute-host` and `turnhost host` do.
+///
+/// # Errors
+/// As [`run`], and a script that cannot be read.
+pub fn run_builtin(args: &HostArgs) -> anyhow::Result<ExitCode> {
+    let script = args.script.as_deref().map(read_script).transpose()?;
+    let agents = chosen(crate::agent::builtin(script), args.agent.as_deref())?;
+    run_with(agents, HostOptions::from_env(args))
+}
+
+/// [`run`] with options made by the caller, who also sees to logging.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(agents: Agents, options: HostOptions) -> anyhow::Result<ExitCode> {
+    let stdout = turnhost_os::fd::take_stdout().context("stdout could not be taken over")?;
+    own_descendants();
+    panics_go_to_the_log();
+
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let agents_runtime = Builder::new_multi_thread()
+        .worker_threads(options.workers.min(cores).max(2))
+        .max_blocking_threads(options.workers.saturating_add(SPARE_THREADS).min(32 * 1024))
+        .thread_name("host-turn")
+        .enable_all()
+        .build()
+        .context("the agents' threads could not be started")?;
+    let agents_on = agents_runtime.handle().clone();
+    let io = std::thread::Builder::new()
+        .name("host-io".to_owned())
+        .spawn(move || io_thread(agents, options, stdout, agents_on))
+        .context("the I/O thread could not be started")?;
+    let result = io.join();
+    // Turns that listen to nobody end with the process.
+    agents_runtime.shutdown_background();
+    result.map_err(|_| anyhow::anyhow!("the I/O thread panicked; its message is in the log"))??;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn io_thread(agents: Agents, options: HostOptions, stdout: OwnedFd, agents_on: Handle) -> anyhow::Result<()> {
+    let runtime =
+        Builder::new_current_thread().enable_all().build().context("the reactor could not be started")?;
+    let copier = runtime.block_on(async {
+        let input = stdin::open().context("stdin cannot be read")?;
+        let (output, copier) = stdout::open(stdout).context("stdout cannot be written")?;
+        let (tell, outside) = mpsc::channel(8);
+        let signals = Signals::take().context("signals cannot be taken")?;
+        tokio::spawn(signals.forward(tell.clone()));
+        tokio::spawn(crate::parent::of_this_process().forward(tell));
+        let surroundings = Surroundings { agents_on, outside, owns_process: true };
+        runtime::run(agents, options, input, output, surroundings).await;
+        anyhow::Ok(copier)
+    })?;
+    runtime.shutdown_background();
+    let survivors = crate::reap::end_all_descendants();
+    if !survivors.is_empty() {
+        tracing::warn!(?survivors, "processes of this host are left");
+    }
+    if let Some(copier) = copier {
+        join_for(copier, LAST_COPY);
+    }
+    Ok(())
+}
+
+/// Waits for a thread, but not for ever: a terminal may be held with Ctrl+S.
+fn join_for(thread: std::thread::JoinHandle<()>, limit: Duration) {
+    let (done, ended) = crossbeam_channel::bounded::<()>(1);
+    let waiter = std::thread::Builder::new().name("host-join".to_owned()).spawn(move || {
+        let _ = thread.join();
+        drop(done);
+    });
+    if waiter.is_ok() {
+        let _ = ended.recv_timeout(limit);
+    }
+}
+
+/// Whatever is started below this process stays below it, and the host outlives its parent's thread.
+fn own_descendants() {
+    // Some parents arm this signal, and it fires when the thread that started us ends; the parent guard does better.
+    if let Err(error) = nix::sys::prctl::set_pdeathsig(None) {
+        tracing::warn!(%error, "the parent-death signal could not be cleared");
+    }
+    if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
+        tracing::warn!(%error, "no child sub-reaper: processes that detach themselves may outlive the host");
+    }
+}
+
+fn chosen(agents: Agents, name: Option<&str>) -> anyhow::Result<Agents> {
+    let Some(name) = name else { return Ok(agents) };
+    let known: Vec<&str> = agents.names().collect();
+    anyhow::ensure!(
+        agents.find(name).is_some(),
+        "unknown agent: {name}; this host has: {}",
+        known.join(", ")
+    );
+    Ok(agents.with_default(name))
+}
+
+fn read_script(path: &Path) -> anyhow::Result<Script> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("the script {} cannot be read", path.display()))?;
+    parse_script(&text).with_context(|| format!("the script {} is wrong", path.display()))
+}
+
+fn panics_go_to_the_log() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let (thread, place) = (thread.name().unwrap_or("?"), panic.location());
+        tracing::error!(
+            thread,
+            place = place.map(tracing::field::display),
+            "panic: {}",
+            panic.payload_as_str().unwrap_or("?")
+        );
+    }));
+}
+
+fn log_to_stderr() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    if logging.is_err() {
+        tracing::debug!("the program logs already");
+    }
+}
+
+/// The `main` of `compute-host`.
+///
+/// # Errors
+/// As [`run`].
+#[doc(hidden)]
+pub fn compute_host() -> anyhow::Result<ExitCode> {
+    log_to_stderr();
+    run_builtin(&HostArgs::parse())
+}
