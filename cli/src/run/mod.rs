@@ -14,8 +14,9 @@ use std::process::ExitCode;
 use turnhost_protocol::limits::MAX_FRAME_BYTES;
 
 const HELP: &str = "\
-The text of the answer goes to stdout as it comes, everything else to stderr. Ctrl+C interrupts the turn, a second one
-ends the program. Whatever ends it, no process of the turn is left.
+The text of the answer goes to stdout as it comes, everything else to stderr. Ctrl+C interrupts
+the turn, a second one ends the program. Whatever ends it, no process of the turn is left.
+A prompt that begins with a dash is read from stdin: printf '%s' '-x' | turnhost run
 
 Examples:
   turnhost run \"hello\"
@@ -24,9 +25,9 @@ Examples:
   turnhost run --json \"hello\" | jq -r 'select(.event == \"turn\") | .frame.text // empty'
   turnhost run --script steps.json \"hello\"
 
---json gives one object a line, in the shapes of `turnhost supervise`: {\"event\":\"state\",…},
-{\"event\":\"turn\",\"request_id\":…,\"frame\":{…}} up to the frame turn.end or turn.error, and, where they occur,
-lagged, rpc, stray, protocol_error and session_lost.";
+--json gives one object a line, in the shapes of `turnhost supervise`: {\"event\":\"state\",…} and
+{\"event\":\"turn\",\"request_id\":…,\"frame\":{…}}, whose last frame is turn.end or turn.error; and,
+where they occur, lagged, rpc, stray, protocol_error and session_lost.";
 
 /// The agents that a host of ours has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

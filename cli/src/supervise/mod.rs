@@ -17,15 +17,16 @@ use turnhost_supervisor::Config;
 use turnhost_supervisor::config::{EnvPolicy, Guard, Registry};
 
 const HELP: &str = "\
-stdin takes one operation a line, {\"id\":\"1\",\"op\":…}: start, status, seed, submit_turn, interrupt, control,
-reload_mcp, respond, reset, restart, shutdown. stdout gives one answer to each, {\"id\":\"1\",\"ok\":true,\"result\":{…}} or
-{\"id\":\"1\",\"ok\":false,\"error\":{\"kind\":…,\"message\":…}}, and events, {\"event\":\"state\",…}. End of input, Ctrl+C,
-SIGTERM and a closed stdout shut the host down and end the program. docs/protocol.md has every field.
+stdin takes one operation a line, {\"id\":\"1\",\"op\":…}: start, status, seed, submit_turn,
+interrupt, control, reload_mcp, respond, reset, restart, shutdown. stdout gives one answer to each,
+{\"id\":\"1\",\"ok\":true,\"result\":{…}} or {\"id\":\"1\",\"ok\":false,\"error\":{\"kind\":…,\"message\":…}},
+and events, {\"event\":\"state\",…}. End of input, Ctrl+C, SIGTERM and a closed stdout shut the host
+down and end the program. docs/protocol.md has every field.
 
 Examples:
   turnhost supervise --no-registry -- turnhost host
-  turnhost supervise --registry run/host.json --env-pass API_KEY -- python -m tui_gateway.compute_host
-  printf '%s\\n' '{\"id\":\"1\",\"op\":\"start\"}' | turnhost supervise --no-registry -- turnhost host
+  turnhost supervise --env-pass API_KEY -- python -m tui_gateway.compute_host
+  echo '{\"id\":\"1\",\"op\":\"start\"}' | turnhost supervise --no-registry -- turnhost host
 
 Exit codes: 0 after a clean shutdown, 2 for a wrong command line, 1 else.";
 
