@@ -25,11 +25,8 @@ async fn front_end() -> anyhow::Result<()> {
     let host = supervisor.start().await?;
     eprintln!("host {} speaks protocol {}", host.pid, host.protocol);
 
-    let turn = TurnStart {
-        sid: Some("session-1".into()),
-        text: Some("hello".into()),
-        ..TurnStart::default()
-    };
+    let turn =
+        TurnStart { sid: Some("session-1".into()), text: Some("hello".into()), ..TurnStart::default() };
     // An error here means that no turn exists. Once accepted it ends exactly once, whatever dies.
     let mut turn = supervisor.submit_turn(turn).await?;
     while let Some(event) = turn.next().await {

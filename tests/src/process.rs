@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 pub struct Launch {
     command: Command,
     reads_stdout: bool,
+    stdin: Option<OwnedFd>,
 }
 
 /// How a process ended.
@@ -37,7 +38,7 @@ impl Launch {
         reason = "the one place where the harness starts a process under test"
     )]
     pub(crate) fn new(program: &Path) -> Self {
-        Self { command: Command::new(program), reads_stdout: true }
+        Self { command: Command::new(program), reads_stdout: true, stdin: None }
     }
 
     /// Adds arguments.
@@ -82,13 +83,21 @@ impl Launch {
         self
     }
 
+    /// Gives it this as stdin, a terminal for instance. The harness can then write nothing to it.
+    #[must_use]
+    pub fn stdin(mut self, stdin: OwnedFd) -> Self {
+        self.stdin = Some(stdin);
+        self
+    }
+
     /// Starts it.
     ///
     /// # Panics
     /// If it cannot be started.
     #[track_caller]
     pub fn start(mut self) -> Process {
-        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command.stdin(self.stdin.take().map_or_else(Stdio::piped, Stdio::from));
+        self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = match self.command.spawn() {
             Ok(child) => child,
             Err(error) => panic!("cannot start {:?}: {error}", self.command),

@@ -176,7 +176,7 @@ fn config(args: Args, variable: impl Fn(&str) -> Option<OsString>) -> Result<Con
 fn default_registry(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     let named = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = named("HERMES_HOME")
-        .or_else(|| Some(named("XDG_STATE_HOME")?.join("turnhost")))
+        .or_else(|| Some(named("XDG_STATE_HOME").filter(|path| path.is_absolute())?.join("turnhost")))
         .or_else(|| Some(named("HOME")?.join(".local/state/turnhost")))
         .ok_or("no place for the registry: HOME is not set; give --registry FILE or --no-registry")?;
     Ok(home.join("turnhost/host.json"))
