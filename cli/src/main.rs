@@ -49,6 +49,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A guard is a process of its own: nothing of this program may run before it.
+    turnhost_supervisor::guard_main();
     let command = Cli::parse().command;
     match command {
         Command::Run(args) => in_front(|| run::main(args)),
@@ -66,6 +68,9 @@ fn main() -> ExitCode {
 
 /// Runs a command that owns a host, behind an init of its own where it is pid 1.
 fn in_front(command: impl FnOnce() -> ExitCode) -> ExitCode {
+    if let Err(error) = turnhost_supervisor::init_if_pid1() {
+        say(format_args!("no init of its own as pid 1, orphans are not reaped: {error}"));
+    }
     start_log();
     command()
 }
