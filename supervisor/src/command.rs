@@ -83,6 +83,12 @@ pub(crate) struct SeedRecord {
     pub history: Vec<RawJson>,
 }
 
+impl SeedRecord {
+    pub(crate) fn sid(&self) -> Option<SessionId> {
+        text(&self.fields, "sid").map(SessionId::from)
+    }
+}
+
 impl OutFrame {
     /// Encodes a typed frame, which has its ids already.
     pub(crate) fn typed(

@@ -140,10 +140,15 @@ impl HostSupervisor {
     ) -> Result<Self, CallError> {
         let (done, thread) = std_mpsc::sync_channel(0);
         let (mut supervisor, parts) = Self::connect(&config);
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+                let text = format!("cannot make the supervisor's reactor: {error}; free some descriptors");
+                CallError::new(ErrorKind::SpawnFailed, text)
+            })?;
         std::thread::Builder::new()
             .name("supervisor-io".to_owned())
             .spawn(move || {
-                actor::run_thread(move || Actor::new(config, source, spawn, parts));
+                actor::run_thread(runtime, move || Actor::new(config, source, spawn, parts));
                 drop(done);
             })
             .map_err(|error| {

@@ -46,6 +46,9 @@ mod error;
 mod events;
 mod guard;
 mod handle;
+mod hello;
+mod io;
+mod ledger;
 mod machine;
 mod mailbox;
 mod pending;
@@ -55,6 +58,7 @@ mod restart;
 mod spawn;
 mod status;
 mod sys;
+mod tail;
 mod turn;
 
 pub use config::{Config, EnvPolicy, Guard, Registry};

@@ -7,11 +7,12 @@
 use crate::endings;
 use crate::machine::SubmitPhase;
 use crate::status::TurnPhase;
-use crate::turn::{TurnEvent, TurnOutcome};
+use crate::turn::{TurnDelta, TurnEvent, TurnOutcome};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use turnhost_protocol::frame::Delivered;
+use turnhost_protocol::frame::{Delivered, Delta};
 use turnhost_protocol::{RequestId, SessionId};
 
 #[cfg(test)]
@@ -93,6 +94,26 @@ impl Permit {
         wake(queue);
     }
 
+    /// Adds a delta. Its text is copied only if somebody may read it.
+    pub(crate) fn push_delta(&self, delta: Delta, text: Cow<'_, str>) {
+        let Some(shared) = &self.shared else { return };
+        let mut queue = shared.lock();
+        let raw = (!queue.discard).then(|| text.into_owned());
+        let event = TurnEvent::Delta(TurnDelta {
+            text: delta.text,
+            seq: delta.seq,
+            pieces: 1,
+            sid: shared.sid.clone(),
+            request_id: shared.request_id.clone(),
+            raw,
+        });
+        queue.count(&event);
+        if !queue.discard {
+            queue.push(event, shared.bounds);
+        }
+        wake(queue);
+    }
+
     /// Notes whether the turn waits for a child or is on its way to one.
     pub(crate) fn accepted(&self, phase: SubmitPhase) {
         let Some(shared) = &self.shared else { return };
@@ -119,17 +140,14 @@ impl Permit {
         self.shared.as_ref().map(|shared| &shared.sid)
     }
 
+    pub(crate) fn request_id(&self) -> Option<&RequestId> {
+        self.shared.as_ref().map(|shared| &shared.request_id)
+    }
+
     pub(crate) fn delivered(&self) -> Delivered {
         self.shared
             .as_ref()
             .map_or(Delivered { deltas: 0, last_seq: None }, |shared| shared.lock().delivered.clone())
-    }
-
-    /// True if nothing of the turn has come from the host yet.
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.shared
-            .as_ref()
-            .is_some_and(|shared| matches!(shared.lock().phase, TurnPhase::Waiting | TurnPhase::Sent))
     }
 
     fn end(&mut self, outcome: TurnOutcome) {

@@ -1,0 +1,141 @@
+//! The seeds of a new host: from the embedder's source, else from the ledger, before anything else is sent.
+
+use super::Actor;
+use crate::command::{SeedRecord, encode_fields};
+use crate::events::HostNotice;
+use crate::ledger::Reseed;
+use crate::machine::Input;
+use crate::reseed::ReseedSource;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Sleep;
+use turnhost_protocol::{RawJson, RequestId, SessionId};
+
+/// What the embedder's source gave.
+pub(super) type Histories = HashMap<SessionId, Vec<RawJson>>;
+
+/// The source is being asked.
+pub(super) struct Reseeding {
+    pub epoch: u64,
+    answers: mpsc::Receiver<(SessionId, Option<Vec<RawJson>>)>,
+    given: Histories,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Reseeding {
+    fn ask(epoch: u64, source: ReseedSource, sessions: Vec<SessionId>, limit: Duration) -> Option<Self> {
+        let (answer, answers) = mpsc::channel(16);
+        std::thread::Builder::new()
+            .name("supervisor-reseed".to_owned())
+            .spawn(move || {
+                for sid in sessions {
+                    let asked = catch_unwind(AssertUnwindSafe(|| source.history(&sid)));
+                    let history = asked.unwrap_or_else(|_| {
+                        tracing::error!(%sid, "the reseed source panicked");
+                        None
+                    });
+                    // Nobody listens after the deadline.
+                    if answer.blocking_send((sid, history)).is_err() {
+                        return;
+                    }
+                }
+            })
+            .ok()?;
+        let deadline = Box::pin(tokio::time::sleep(limit));
+        Some(Self { epoch, answers, given: Histories::new(), deadline })
+    }
+
+    /// Everything that was given, once all is or the time is over. `None` after that.
+    pub(super) async fn wait(&mut self) -> Option<Histories> {
+        loop {
+            tokio::select! {
+                answer = self.answers.recv() => match answer {
+                    Some((sid, Some(history))) => {
+                        self.given.insert(sid, history);
+                    }
+                    Some((_, None)) => {}
+                    None => return Some(std::mem::take(&mut self.given)),
+                },
+                () = self.deadline.as_mut() => {
+                    tracing::warn!(epoch = self.epoch, "the reseed source was too slow");
+                    return Some(std::mem::take(&mut self.given));
+                }
+            }
+        }
+    }
+}
+
+impl Actor {
+    pub(super) fn reseed(&mut self, epoch: u64) {
+        self.reseeds.clear();
+        self.reseeding = self.source.clone().and_then(|source| {
+            let sessions: Vec<SessionId> = self.ledger.records().map(|(sid, _)| sid.clone()).collect();
+            if sessions.is_empty() {
+                return None;
+            }
+            Reseeding::ask(epoch, source, sessions, self.config.reseed_timeout)
+        });
+        if self.reseeding.is_none() {
+            self.send_seeds(epoch, Histories::new());
+        }
+    }
+
+    pub(super) fn on_histories(&mut self, histories: Option<Histories>) {
+        let Some(reseeding) = self.reseeding.take() else { return };
+        self.send_seeds(reseeding.epoch, histories.unwrap_or_default());
+        self.perform();
+    }
+
+    fn send_seeds(&mut self, epoch: u64, mut given: Histories) {
+        let mut lines = Vec::new();
+        let mut sent = Vec::new();
+        let mut lost = Vec::new();
+        for (sid, record) in self.ledger.records() {
+            let (record, history) = match (given.remove(sid), record) {
+                (Some(history), Reseed::Whole(record) | Reseed::Incomplete(record)) => {
+                    (record, Some(history))
+                }
+                (None, Reseed::Whole(record)) => (record, None),
+                (None, Reseed::Incomplete(_)) => {
+                    lost.push(sid.clone());
+                    continue;
+                }
+            };
+            let id = RequestId::from(format!("reseed-{epoch}-{}", sent.len()));
+            match seed_line(record, &id, history.as_deref(), self.config.max_frame_bytes) {
+                Some(line) => {
+                    lines.push(line);
+                    sent.push((id, sid.clone(), history));
+                }
+                None => lost.push(sid.clone()),
+            }
+        }
+        for (id, sid, history) in sent {
+            self.ledger.reseeded(&sid, epoch, history);
+            self.reseeds.insert(id, sid);
+        }
+        for sid in lost {
+            if self.ledger.lost(&sid, epoch) {
+                self.subscribers.send(&HostNotice::SessionLost { sid });
+            }
+        }
+        self.machine.handle(Self::now(), Input::Reseeded { epoch, lines }, &mut self.effects);
+    }
+}
+
+/// `None` if it would not fit into a frame.
+fn seed_line(
+    record: &SeedRecord,
+    id: &RequestId,
+    history: Option<&[RawJson]>,
+    max_frame_bytes: usize,
+) -> Option<Vec<u8>> {
+    let mut fields = record.fields.clone();
+    fields.insert("request_id".to_owned(), id.as_str().into());
+    let history = history.unwrap_or(&record.history);
+    let line = encode_fields("session.seed", &fields, Some(history)).ok()?;
+    (line.len() <= max_frame_bytes).then_some(line)
+}
