@@ -5,8 +5,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 /// Bytes that may wait to be written. A larger piece waits for the whole room and then goes alone.
 const ROOM: u32 = 1024 * 1024;
@@ -32,22 +35,44 @@ struct Piece {
     _room: OwnedSemaphorePermit,
 }
 
-/// Resolves when every sender is gone and all is written, or when writing failed.
-pub(crate) type Finished = oneshot::Receiver<io::Result<()>>;
+/// The writing end, as whoever waits for it sees it.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    done: oneshot::Receiver<io::Result<()>>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Writing {
+    /// Waits until every sender is gone and all is written, or writing has failed; gives up once nobody has read
+    /// anything for `stall`. False if it gave up or failed.
+    pub(crate) async fn finish(mut self, stall: Duration) -> bool {
+        loop {
+            let before = self.bytes.load(Ordering::Relaxed);
+            match timeout(stall, &mut self.done).await {
+                Ok(done) => return matches!(done, Ok(Ok(()))),
+                Err(_) if self.bytes.load(Ordering::Relaxed) == before => return false,
+                Err(_) => {}
+            }
+        }
+    }
+}
 
 impl Output {
     /// Starts the thread `stdout` that writes to `sink`, flushing whenever nothing more waits.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(crate) fn start(sink: impl Write + Send + 'static) -> io::Result<(Self, Finished)> {
+    pub(crate) fn start(sink: impl Write + Send + 'static) -> io::Result<(Self, Writing)> {
         let (pieces, queue) = mpsc::channel(PIECES);
         let (done, finished) = oneshot::channel();
+        let bytes = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&bytes);
         thread::Builder::new().name("stdout".into()).spawn(move || {
             // The receiver may be gone: then nobody asks.
-            let _ = done.send(write_all(queue, sink));
+            let _ = done.send(write_all(queue, sink, &counter));
         })?;
-        Ok((Self { pieces, room: Arc::new(Semaphore::new(ROOM as usize)) }, finished))
+        let output = Self { pieces, room: Arc::new(Semaphore::new(ROOM as usize)) };
+        Ok((output, Writing { done: finished, bytes }))
     }
 
     /// Queues `bytes`. Waits while the queue is full.
@@ -77,7 +102,7 @@ impl Output {
     }
 }
 
-fn write_all(mut queue: mpsc::Receiver<Piece>, mut sink: impl Write) -> io::Result<()> {
+fn write_all(mut queue: mpsc::Receiver<Piece>, mut sink: impl Write, written: &AtomicU64) -> io::Result<()> {
     let mut gathered = Vec::with_capacity(GATHER);
     while let Some(first) = queue.blocking_recv() {
         let mut held = vec![first];
@@ -87,7 +112,18 @@ fn write_all(mut queue: mpsc::Receiver<Piece>, mut sink: impl Write) -> io::Resu
             gathered.extend_from_slice(&next.bytes);
             held.push(next);
         }
-        sink.write_all(&gathered)?;
+        let mut rest = &gathered[..];
+        while !rest.is_empty() {
+            match sink.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    written.fetch_add(count as u64, Ordering::Relaxed);
+                    rest = &rest[count..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
         sink.flush()?;
         gathered.clear();
         gathered.shrink_to(GATHER);
@@ -103,38 +139,50 @@ pub(crate) fn stdout() -> io::Result<std::fs::File> {
     Ok(io::stdout().as_fd().try_clone_to_owned()?.into())
 }
 
-/// Resolves when the reader of `stdout` is gone, whether or not anything is written. Never for a file. A thread and no
-/// reactor: making stdout non-blocking would make it so for every process that shares it.
-///
-/// # Errors
-/// If the descriptor cannot be duplicated or the thread cannot be started.
-pub(crate) fn reader_gone(stdout: impl AsFd) -> io::Result<oneshot::Receiver<()>> {
-    let stdout = stdout.as_fd().try_clone_to_owned()?;
-    let (gone, noticed) = oneshot::channel();
-    thread::Builder::new().name("stdout-watch".into()).spawn(move || {
-        // No event is asked for: error and hang-up are reported always, and nothing else ends the wait.
-        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
-        loop {
-            match poll(&mut watched, None) {
-                Ok(_) if watched[0].revents().is_empty() => {}
-                Ok(_) => {
-                    let _ = gone.send(());
-                    return;
+/// Notices when the reader of a stdout is gone.
+#[derive(Debug)]
+pub(crate) struct ReaderGone(watch::Receiver<bool>);
+
+impl ReaderGone {
+    /// Watches on a thread and no reactor: making stdout non-blocking would make it so for every process that shares
+    /// it.
+    ///
+    /// # Errors
+    /// If the descriptor cannot be duplicated or the thread cannot be started.
+    pub(crate) fn watch(stdout: impl AsFd) -> io::Result<Self> {
+        let stdout = stdout.as_fd().try_clone_to_owned()?;
+        let (gone, noticed) = watch::channel(false);
+        thread::Builder::new().name("stdout-watch".into()).spawn(move || {
+            // No event is asked for: error and hang-up are reported always, and nothing else ends the wait.
+            let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+            loop {
+                match poll(&mut watched, None) {
+                    Ok(_) if watched[0].revents().is_empty() => {}
+                    Ok(_) => {
+                        gone.send_replace(true);
+                        return;
+                    }
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(_) => return,
                 }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return,
             }
+        })?;
+        Ok(Self(noticed))
+    }
+
+    /// Ends when the reader is gone, whether or not anything is written. Never for a file, nor where stdout cannot be
+    /// watched.
+    pub(crate) async fn wait(&mut self) {
+        if self.0.wait_for(|gone| *gone).await.is_err() {
+            std::future::pending().await
         }
-    })?;
-    Ok(noticed)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Read as _;
-    use std::time::Duration;
-    use tokio::time::timeout;
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -150,7 +198,7 @@ mod tests {
             output.send(line).await.expect("open");
         }
         drop(output);
-        finished.await.expect("thread").expect("written");
+        assert!(finished.finish(LONG).await);
         let mut read = Vec::new();
         reader.read_to_end(&mut read).expect("read");
         assert_eq!(read, wanted);
@@ -170,7 +218,7 @@ mod tests {
         reader.read_exact(&mut read).expect("read");
         assert!(read == big);
         next.await.expect("task").expect("open");
-        finished.await.expect("thread").expect("written");
+        assert!(finished.finish(LONG).await);
     }
 
     #[tokio::test]
@@ -182,16 +230,29 @@ mod tests {
         let waiting = tokio::spawn(async move { while waiting.send(vec![0; 4096]).await.is_ok() {} });
         timeout(LONG, waiting).await.expect("in time").expect("task");
         assert_eq!(output.has_room().await, Err(Closed));
-        assert!(finished.await.expect("thread").is_err());
+        assert!(!finished.finish(LONG).await);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_reads_nothing_is_not_waited_for() {
+        let (reader, writer) = io::pipe().expect("pipe");
+        let (output, finished) = Output::start(writer).expect("thread");
+        output.send(vec![b'x'; 1024 * 1024]).await.expect("open");
+        drop(output);
+        assert!(!finished.finish(Duration::from_millis(10)).await);
+        drop(reader);
     }
 
     #[tokio::test]
     async fn a_reader_that_goes_is_noticed_without_a_write_and_a_file_never_goes() {
         let (reader, writer) = io::pipe().expect("pipe");
-        let gone = reader_gone(&writer).expect("thread");
-        let mut file = reader_gone(tempfile::tempfile().expect("file")).expect("thread");
+        let mut gone = ReaderGone::watch(&writer).expect("thread");
+        let mut file = ReaderGone::watch(tempfile::tempfile().expect("file")).expect("thread");
         drop(reader);
-        timeout(LONG, gone).await.expect("in time").expect("thread");
-        assert!(file.try_recv().is_err());
+        timeout(LONG, gone.wait()).await.expect("in time");
+        // It stays so for whoever asks again.
+        timeout(LONG, gone.wait()).await.expect("in time");
+        assert!(!*file.0.borrow());
+        assert!(timeout(Duration::ZERO, file.wait()).await.is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! The driver of `turnhost run`: one supervisor, one turn, stdout, signals and the clock. What each of them means is
 //! [`super::course`]'s to say.
 
-use crate::output::{self, Closed, Output};
+use crate::output::{self, Closed, Output, ReaderGone};
 use crate::run::Turn;
 use crate::run::course::{Act, Course, Ended, Happening};
 use crate::run::text::Text;
@@ -11,7 +11,7 @@ use crate::{exit, say};
 use std::io::IsTerminal as _;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use turnhost_protocol::FailReason;
 use turnhost_protocol::frame::{Respond, TurnError};
 use turnhost_supervisor::config::EnvPolicy;
@@ -30,8 +30,6 @@ const STOP_BUDGET: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A mailbox that holds what a reader of stdout who pauses would miss.
 const MAILBOX_BYTES: usize = 64 * 1024 * 1024;
-/// How long the events of the stop may take to be told.
-const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 /// Runs the turn; gives the exit code.
 pub(super) fn run(turn: Turn) -> u8 {
@@ -91,10 +89,12 @@ async fn drive(turn: Turn) -> Result<u8, Failure> {
     let mut signals = Signals::new()?;
     let stdout = output::stdout()?;
     let terminal = stdout.is_terminal();
-    let mut reader_gone = output::reader_gone(&stdout)?;
-    let (output, mut written) = Output::start(stdout)?;
+    let mut reader_gone = ReaderGone::watch(&stdout)?;
+    let (output, writing) = Output::start(stdout)?;
     let supervisor = HostSupervisor::new(config(&turn)?)?;
-    let notices = turn.json.then(|| tokio::spawn(forward_notices(supervisor.events(), output.clone())));
+    if turn.json {
+        tokio::spawn(forward_notices(supervisor.events(), output.clone()));
+    }
     let deadline = turn.timeout.map(|limit| Instant::now() + limit);
 
     let mut fields = turn.frame;
@@ -118,16 +118,12 @@ async fn drive(turn: Turn) -> Result<u8, Failure> {
                 Asked::Interrupt => Happening::Interrupt,
                 Asked::Terminate => Happening::Terminate,
             },
-            // The watch ends without a word where stdout cannot be watched.
-            Ok(()) = &mut reader_gone => Happening::OutputClosed,
-            shown = &mut shown => match shown {
-                Ok(Ok(outcome)) => break Some(outcome),
-                Ok(Err(Closed)) => {
+            () = reader_gone.wait() => Happening::OutputClosed,
+            shown = &mut shown => {
+                if matches!(shown, Ok(Err(Closed))) {
                     course.take(Happening::OutputClosed);
-                    break None;
                 }
-                // Its panic was reported by the runtime.
-                Err(_) => break None,
+                break shown.ok().and_then(Result::ok);
             },
             () = at(deadline), if !timed_out => {
                 timed_out = true;
@@ -158,20 +154,21 @@ async fn drive(turn: Turn) -> Result<u8, Failure> {
     progress.abort();
 
     stop(&supervisor, stop_budget, &mut signals).await;
-    let outcome = match outcome {
-        Some(outcome) => Some(outcome),
-        // The stop has ended the turn; what it still had to say is said, if stdout takes it.
-        None => timeout(LAST_EVENTS, shown).await.ok().and_then(|shown| shown.ok()?.ok()),
-    };
     drop((supervisor, output));
-    if let Some(notices) = notices {
-        // Ends with the supervisor's last event. What nobody reads in time is lost, and nothing else.
-        let _ = timeout(LAST_EVENTS, notices).await;
-    }
+    let mut outcome = outcome;
+    let told = async {
+        if outcome.is_none() && !shown.is_finished() {
+            // The stop has ended the turn; what it still had to say is said, if stdout takes it.
+            outcome = shown.await.ok().and_then(Result::ok);
+        }
+        // Turn and events end with the supervisor and hold the output until they are told. A slow reader is waited
+        // for: it is a pager, or a person who has stopped the terminal.
+        writing.finish(Duration::MAX).await;
+    };
     tokio::select! {
-        // A reader that is gone has been noticed above or does not matter any more.
-        _ = &mut written => {}
-        Ok(()) = &mut reader_gone => {}
+        biased;
+        () = told => {}
+        () = reader_gone.wait() => {}
         _ = signals.recv() => {}
     }
     let ended = outcome.as_ref().map_or(Ended::Abandoned, ended);

@@ -152,11 +152,15 @@ fn read_prompt() -> Result<String, String> {
     })
 }
 
+/// What no turn outlives, and no clock overflows at.
+const LONGEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// A positive number of seconds; fractions are allowed.
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number of seconds, as 30 or 0.5".to_owned())?;
     std::time::Duration::try_from_secs_f64(number)
         .ok()
         .filter(|duration| !duration.is_zero())
+        .map(|duration| duration.min(LONGEST_TIMEOUT))
         .ok_or_else(|| "expected more than 0 seconds".to_owned())
 }

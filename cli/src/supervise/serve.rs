@@ -3,7 +3,7 @@
 //! Each operation is a future that is polled once in the order of the input, which hands it to the supervisor, and then
 //! goes on beside the others: nothing holds up anything, and the turns of a session keep their order.
 
-use crate::output::{self, Closed, Output};
+use crate::output::{self, Closed, Output, ReaderGone};
 use crate::signals::Signals;
 use crate::supervise::answer;
 use crate::supervise::event;
@@ -18,7 +18,6 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use turnhost_protocol::{ErrorKind, RawJson, RequestId};
 use turnhost_supervisor::{
     CallError, Config, EventStream, HostSupervisor, StopOptions, TurnHandle, TurnPhase, Wire,
@@ -28,7 +27,7 @@ use turnhost_supervisor::{
 const OPEN_CALLS: usize = 4096;
 /// What a line may have beyond its frame: `id`, `op` and the operation's own fields.
 const LINE_SLACK: usize = 16 * 1024;
-/// How long the last lines may take to be read once the host has stopped.
+/// How long nobody may read once the host has stopped, until the last lines are given up.
 const LAST_LINES: Duration = Duration::from_secs(5);
 
 /// Serves until stdin or stdout ends or a signal comes; gives the exit code.
@@ -64,8 +63,8 @@ impl Service {
     async fn run(config: Config) -> anyhow::Result<u8> {
         let mut signals = Signals::new()?;
         let stdout = output::stdout()?;
-        let mut reader_gone = output::reader_gone(&stdout)?;
-        let (output, mut written) = Output::start(stdout)?;
+        let mut reader_gone = ReaderGone::watch(&stdout)?;
+        let (output, writing) = Output::start(stdout)?;
         let mut input = input::stdin(config.max_frame_bytes.saturating_add(LINE_SLACK))?;
         let supervisor = match HostSupervisor::new(config) {
             Ok(supervisor) => supervisor,
@@ -75,7 +74,7 @@ impl Service {
                 return Ok(if usage { exit::USAGE } else { exit::FAILED });
             }
         };
-        let events = tokio::spawn(forward_events(supervisor.events(), output.clone()));
+        tokio::spawn(forward_events(supervisor.events(), output.clone()));
         let mut service = Self {
             supervisor,
             output,
@@ -87,8 +86,7 @@ impl Service {
             tokio::select! {
                 biased;
                 _ = signals.recv() => break End::Signal,
-                // The watch ends without a word where stdout cannot be watched.
-                Ok(()) = &mut reader_gone => break End::OutputClosed,
+                () = reader_gone.wait() => break End::OutputClosed,
                 Some(_) = service.tasks.join_next() => {}
                 next = next_input(&mut taken, &mut input, &service.output) => match next {
                     Ok(Some(item)) => service.take(item).await,
@@ -114,14 +112,14 @@ impl Service {
         };
         let Self { supervisor, output, mut tasks, .. } = service;
         drop((supervisor, output));
-        let rest = async {
-            while tasks.join_next().await.is_some() {}
-            // Forwarding ends with the supervisor's last event; a panic there has lost events and nothing else.
-            let _ = events.await;
-            (&mut written).await
-        };
-        if timeout(LAST_LINES, rest).await.is_err() {
-            tracing::warn!("nobody reads the last lines on stdout");
+        // Operations, turns and events end with the supervisor and hold the output until they are told; a panic in one
+        // has lost its own lines and nothing else.
+        tokio::spawn(async move { while tasks.join_next().await.is_some() {} });
+        tokio::select! {
+            told = writing.finish(LAST_LINES) => if !told {
+                tracing::warn!("nobody read the last lines on stdout");
+            },
+            _ = signals.recv() => {}
         }
         Ok(match stopped {
             Ok(summary) if summary.survivors.is_empty() => exit::ENDED,
