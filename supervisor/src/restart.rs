@@ -79,8 +79,9 @@ impl RestartBudget {
         }
         let doubled =
             self.policy.backoff_base.saturating_mul(1_u32.checked_shl(self.in_a_row).unwrap_or(u32::MAX));
+        let longest = doubled.min(self.policy.backoff_max).min(NEVER);
         self.in_a_row = self.in_a_row.saturating_add(1);
-        Decision::RetryAt(later(now, doubled.min(self.policy.backoff_max).mul_f64(uniform)))
+        Decision::RetryAt(later(now, longest.mul_f64(uniform)))
     }
 
     /// Forgets every failure: after a stop on purpose, and when an operator lifts a crash loop.
@@ -91,9 +92,11 @@ impl RestartBudget {
     }
 }
 
-/// `now + delay`; a delay beyond what the clock can express is a time that never comes.
+/// The longest time that is added to a clock: what is longer never comes.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// `now + delay`, whatever the delay.
 pub(crate) fn later(now: Instant, delay: Duration) -> Instant {
-    const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     now + delay.min(NEVER)
 }
 
@@ -108,12 +111,16 @@ impl Jitter {
 
     /// The next factor in [0.5, 1.0].
     pub(crate) fn uniform(&mut self) -> f64 {
+        const BITS: u32 = 53;
+        0.5 + 0.5 * (self.next() >> (u64::BITS - BITS)) as f64 / ((1_u64 << BITS) - 1) as f64
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        0.5 + 0.5 * (mixed >> 11) as f64 / ((1_u64 << 53) - 1) as f64
+        mixed ^ (mixed >> 31)
     }
 }
 

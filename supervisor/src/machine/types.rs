@@ -68,7 +68,7 @@ pub enum SubmitPhase {
 }
 
 /// A request that was not accepted; the waiter comes back unspent.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refused<W> {
     pub waiter: W,
     pub kind: ErrorKind,
@@ -151,7 +151,7 @@ pub(crate) enum Input<R> {
 }
 
 /// What the driver must do.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Effect<W, R> {
     Spawn {
         epoch: u64,
