@@ -16,9 +16,14 @@ const LAST_SIGNAL: libc::c_int = 64;
 /// Gives every signal its default disposition: an ignored SIGCHLD, for one, is inherited through exec and would lose
 /// the status of every child.
 pub(crate) fn reset_dispositions() {
+    // The kernel's own structure, all zero: SIG_DFL, no flags, an empty mask. libc's call refuses the two signals that
+    // it keeps for itself, and those are inherited ignored as well.
+    let default = [0_usize; 8];
     for signal in 1..=LAST_SIGNAL {
-        // SAFETY: SIG_DFL is a valid disposition; KILL, STOP and the two that libc keeps for itself answer EINVAL.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: the structure is at most 32 bytes long and only read; KILL and STOP answer EINVAL.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null::<usize>(), 8_usize)
+        };
     }
 }
 

@@ -25,7 +25,7 @@ use rustix::net::{
     SendFlags, SocketType, recvmsg, sendmsg, sockopt,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
-use start::{StartFailed, Starting, Stdio};
+use start::{StartFailed, Started, Starting, Stdio};
 use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -312,10 +312,12 @@ impl Guard {
                 return self.give_up(StartFailed::new(Stage::Exec, nix::libc::EINTR));
             }
         };
-        let started = FromGuard::Started { pid: host.pid, start_ticks: host.start_ticks };
-        self.send(&started, Some(&host.pidfd));
         drop(starting);
-        self.end_well(host.pid);
+        let Started { pid, start_ticks, pidfd } = host;
+        self.send(&FromGuard::Started { pid, start_ticks }, Some(&pidfd));
+        // Only the supervisor needs it: our own child's pid is its own until we reap it.
+        drop(pidfd);
+        self.end_well(pid);
         Ok(())
     }
 
