@@ -5,6 +5,8 @@
 //! the `frame` that is read all the same, or with what they are `refused` as and whose they are (`of`: type and
 //! request), or `stray` for text. `stream` is split at a `limit` into `items`.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails is a test that fails")]
+
 use pretty_assertions::assert_eq;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

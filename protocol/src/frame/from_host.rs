@@ -49,7 +49,7 @@ frame_structs! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
     }
-    /// `event`: something of a turn that is no text. The fields of each kind are [`EventBody`].
+    /// `event`: something of a turn that is no text. The fields of each kind are `EventBody`.
     Event {
         /// Session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,7 +59,7 @@ frame_structs! {
         /// 0, 1, … within the turn, shared with deltas.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
-        /// Which of [`EventBody`]'s kinds, or one of another host's.
+        /// Which of `EventBody`'s kinds, or one of another host's.
         #[serde(default, deserialize_with = "null_as_default")]
         kind: String,
     }
@@ -106,7 +106,7 @@ frame_structs! {
         sid: Option<SessionId>,
         /// The turn.
         request_id: RequestId,
-        /// A word of [`FailReason`]; one left out, or of another host, reads `exception`.
+        /// A word of `FailReason`; one left out, or of another host, reads `exception`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// For people.

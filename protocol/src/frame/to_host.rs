@@ -106,7 +106,7 @@ frame_structs! {
         /// Answered by `control.ack` or `control.error`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         request_id: Option<RequestId>,
-        /// A name of [`crate::Route`].
+        /// A name of `Route`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         route_name: Option<String>,
         /// A slash command as the person typed it.
