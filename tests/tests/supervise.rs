@@ -439,7 +439,7 @@ fn an_rpc_of_the_host_and_the_supervisors_own_error_are_events() {
 }
 
 #[test]
-fn a_slow_reader_gets_merged_text_and_misses_no_end() {
+fn a_slow_reader_gets_merged_text_and_can_still_interrupt() {
     let scenario = Scenario::new();
     let (count, bytes) = (1_200, 10_000);
     let steps = [

@@ -23,8 +23,11 @@ use turnhost_supervisor::{
     CallError, Config, EventStream, HostSupervisor, StopOptions, TurnHandle, TurnPhase, Wire,
 };
 
-/// Operations that may wait for their answer; beyond it they are refused, `status` excepted.
+/// Operations that may be open; beyond it they are refused, `status` excepted.
 const OPEN_CALLS: usize = 4096;
+/// Answers known at once that may wait for a slow reader of stdout; beyond it stdin waits too. Nothing else of stdout
+/// holds up stdin: an interrupt must go through while a turn floods.
+const OPEN_ANSWERS: usize = 64;
 /// What a line may have beyond its frame: `id`, `op` and the operation's own fields.
 const LINE_SLACK: usize = 16 * 1024;
 /// How long nobody may read once the host has stopped, until the last lines are given up.
@@ -48,6 +51,7 @@ struct Service {
     supervisor: HostSupervisor,
     output: Output,
     open_calls: Arc<Semaphore>,
+    open_answers: Arc<Semaphore>,
     /// Operations and the turns that they began.
     tasks: JoinSet<()>,
 }
@@ -79,6 +83,7 @@ impl Service {
             supervisor,
             output,
             open_calls: Arc::new(Semaphore::new(OPEN_CALLS)),
+            open_answers: Arc::new(Semaphore::new(OPEN_ANSWERS)),
             tasks: JoinSet::new(),
         };
         let mut taken = None;
@@ -88,10 +93,10 @@ impl Service {
                 _ = signals.recv() => break End::Signal,
                 () = reader_gone.wait() => break End::OutputClosed,
                 Some(_) = service.tasks.join_next() => {}
-                next = next_input(&mut taken, &mut input, &service.output) => match next {
-                    Ok(Some(item)) => service.take(item).await,
-                    Ok(None) => break End::Input,
-                    Err(Closed) => break End::OutputClosed,
+                () = service.output.closed() => break End::OutputClosed,
+                next = next_input(&mut taken, &mut input, &service.open_answers) => match next {
+                    Some((item, permit)) => service.take(item, permit).await,
+                    None => break End::Input,
                 },
             }
         };
@@ -135,33 +140,21 @@ impl Service {
     }
 
     /// Begins what a line asks for.
-    async fn take(&mut self, item: Input) {
-        let line = match item {
-            Input::Line(line) => line,
-            Input::Oversize { bytes, head } => {
-                let id = op::id_in_part(&head);
-                // A line without an id is no operation; one with an id was one, and was too large.
-                let kind = if id.is_some() { ErrorKind::TooLarge } else { ErrorKind::Usage };
-                let error =
-                    CallError::new(kind, format!("a line of {bytes} bytes is over --max-frame-bytes"));
-                return self.begin(send(self.output.clone(), answer::refused(id.as_ref(), &error))).await;
+    async fn take(&mut self, item: Input, answer: OwnedSemaphorePermit) {
+        let (id, op) = match read(item) {
+            Ok(read) => read,
+            Err(refusal) => return self.begin(send(self.output.clone(), refusal, answer)).await,
+        };
+        let permit = match Arc::clone(&self.open_calls).try_acquire_owned() {
+            Ok(call) => call,
+            Err(_) if op == Op::Status => answer,
+            Err(_) => {
+                let words = format!("{OPEN_CALLS} operations wait for their answers; wait for some of them");
+                let error = CallError::new(ErrorKind::Overloaded, words);
+                let refusal = answer::refused(Some(&id), &error);
+                return self.begin(send(self.output.clone(), refusal, answer)).await;
             }
         };
-        let (id, op) = match op::parse(&line) {
-            Ok(parsed) => parsed,
-            Err(bad) => {
-                let error = CallError::new(ErrorKind::Usage, bad.message);
-                return self.begin(send(self.output.clone(), answer::refused(bad.id.as_ref(), &error))).await;
-            }
-        };
-        let permit = Arc::clone(&self.open_calls).try_acquire_owned().ok();
-        if permit.is_none() && op != Op::Status {
-            let error = CallError::new(
-                ErrorKind::Overloaded,
-                format!("{OPEN_CALLS} operations wait for their answers; wait for some of them"),
-            );
-            return self.begin(send(self.output.clone(), answer::refused(Some(&id), &error))).await;
-        }
         let call = Call { id, supervisor: self.supervisor.clone(), output: self.output.clone(), permit };
         self.begin(call.run(op)).await;
     }
@@ -176,27 +169,40 @@ impl Service {
     }
 }
 
-/// Takes the next line once its answer has room. What was taken is kept where the caller can find it when this future
+/// What a line asks for, or the answer that refuses it.
+fn read(item: Input) -> Result<(OpId, Op), Vec<u8>> {
+    match item {
+        Input::Line(line) => op::parse(&line)
+            .map_err(|bad| answer::refused(bad.id.as_ref(), &CallError::new(ErrorKind::Usage, bad.message))),
+        Input::Oversize { bytes, head } => {
+            let id = op::id_in_part(&head);
+            // A line without an id is no operation; one with an id was one, and was too large.
+            let kind = if id.is_some() { ErrorKind::TooLarge } else { ErrorKind::Usage };
+            let error = CallError::new(kind, format!("a line of {bytes} bytes is over --max-frame-bytes"));
+            Err(answer::refused(id.as_ref(), &error))
+        }
+    }
+}
+
+/// Takes the next line once its answer may wait. What was taken is kept where the caller can find it when this future
 /// is dropped.
 async fn next_input(
     taken: &mut Option<Input>,
     input: &mut mpsc::Receiver<Input>,
-    output: &Output,
-) -> Result<Option<Input>, Closed> {
+    open_answers: &Arc<Semaphore>,
+) -> Option<(Input, OwnedSemaphorePermit)> {
     if taken.is_none() {
-        *taken = input.recv().await;
-        if taken.is_none() {
-            return Ok(None);
-        }
+        *taken = Some(input.recv().await?);
     }
-    output.has_room().await?;
-    Ok(taken.take())
+    let permit = Arc::clone(open_answers).acquire_owned().await.ok()?;
+    Some((taken.take()?, permit))
 }
 
-async fn send(output: Output, line: Vec<u8>) {
+async fn send(output: Output, line: Vec<u8>, permit: OwnedSemaphorePermit) {
     if output.send(line).await == Err(Closed) {
         // The main loop sees it too and ends the program.
     }
+    drop(permit);
 }
 
 async fn forward_events(mut events: EventStream, output: Output) {
@@ -212,7 +218,8 @@ struct Call {
     id: OpId,
     supervisor: HostSupervisor,
     output: Output,
-    permit: Option<OwnedSemaphorePermit>,
+    /// Given back when the answer is on its way.
+    permit: OwnedSemaphorePermit,
 }
 
 impl Call {
@@ -249,12 +256,11 @@ impl Call {
                 self.answer(supervisor.shutdown(StopOptions { drain, budget }).await)
             }
         };
-        send(self.output, line).await;
+        send(self.output, line, self.permit).await;
     }
 
     /// The answer, and then the turn's events up to its end.
     async fn stream(self, mut turn: TurnHandle) {
-        drop(self.permit);
         let phase = match turn.phase() {
             TurnPhase::Waiting => "waiting",
             TurnPhase::Sent | TurnPhase::Started | TurnPhase::Ended => "sent",
@@ -264,6 +270,7 @@ impl Call {
         if self.output.send(accepted).await.is_err() {
             return;
         }
+        drop(self.permit);
         // A slow reader makes this wait, and the turn's mailbox merges meanwhile.
         while let Some(event) = turn.next().await {
             if let Some(line) = event::turn(&request_id, &event)
