@@ -13,6 +13,8 @@
 
 mod answers;
 mod effects;
+#[cfg(test)]
+pub(crate) mod fake;
 mod inbound;
 mod orders;
 mod reseeding;
@@ -336,7 +338,7 @@ impl Actor {
     }
 
     fn let_go(mut self) {
-        self.mark_unsent();
+        self.mark_handed_over();
         self.subscribers.close();
         self.registry.release();
     }

@@ -1,7 +1,7 @@
 //! The terminal frames that the supervisor makes itself, with every field of the specification.
 
 use crate::machine::Exit;
-use crate::status::{LastExit, TurnPhase};
+use crate::status::LastExit;
 use crate::turn::{TurnOutcome, json};
 use serde::Serialize;
 use turnhost_protocol::frame::{Delivered, TurnEnd, TurnError};
@@ -116,14 +116,9 @@ pub(crate) fn rpc_error(sid: &SessionId, reason: FailReason, message: &str) -> O
 pub(crate) fn dropped(
     sid: &SessionId,
     request_id: &RequestId,
-    phase: TurnPhase,
+    turn_started: Option<bool>,
     delivered: Delivered,
 ) -> TurnOutcome {
-    let turn_started = match phase {
-        TurnPhase::Waiting => Some(false),
-        TurnPhase::Sent => None,
-        TurnPhase::Started | TurnPhase::Ended => Some(true),
-    };
     Failure {
         sid,
         request_id,

@@ -269,7 +269,8 @@ impl HostSupervisor {
         let (permit, receiver) = mailbox(frame.sid.clone(), frame.id.clone(), self.inner.bounds);
         let accepted: Result<SubmitPhase, CallError> =
             self.ask(|reply| Command::Submit { frame, permit, fresh_history, reply }).await;
-        accepted.map(|_| TurnHandle::new(receiver))
+        receiver.accepted(accepted?);
+        Ok(TurnHandle::new(receiver))
     }
 
     /// Creates a session, or replaces a known idle one. From its answer on the supervisor keeps the session's history

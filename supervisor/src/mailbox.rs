@@ -36,6 +36,7 @@ struct Queue {
     bytes: usize,
     outcome: Option<TurnOutcome>,
     phase: TurnPhase,
+    handed_over: bool,
     delivered: Delivered,
     waker: Option<Waker>,
     /// Nobody will read events: the receiver is gone or wants the end only.
@@ -66,6 +67,7 @@ pub(crate) fn mailbox(sid: SessionId, request_id: RequestId, bounds: Bounds) -> 
         bytes: 0,
         outcome: None,
         phase: TurnPhase::Waiting,
+        handed_over: false,
         delivered: Delivered { deltas: 0, last_seq: None },
         waker: None,
         discard: false,
@@ -114,15 +116,10 @@ impl Permit {
         wake(queue);
     }
 
-    /// Notes whether the turn waits for a child or is on its way to one.
-    pub(crate) fn accepted(&self, phase: SubmitPhase) {
-        let Some(shared) = &self.shared else { return };
-        let mut queue = shared.lock();
-        if matches!(queue.phase, TurnPhase::Waiting | TurnPhase::Sent) {
-            queue.phase = match phase {
-                SubmitPhase::Waiting => TurnPhase::Waiting,
-                SubmitPhase::Sent => TurnPhase::Sent,
-            };
+    /// A byte of the turn is in a pipe: if the permit is lost, nobody can say what the host made of it.
+    pub(crate) fn handed_over(&self) {
+        if let Some(shared) = &self.shared {
+            shared.lock().handed_over = true;
         }
     }
 
@@ -162,11 +159,14 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let Some(shared) = &self.shared else { return };
-        let (phase, delivered) = {
-            let queue = shared.lock();
-            (queue.phase, queue.delivered.clone())
+        let queue = shared.lock();
+        let turn_started = match queue.phase {
+            TurnPhase::Started => Some(true),
+            TurnPhase::Waiting | TurnPhase::Sent | TurnPhase::Ended => (!queue.handed_over).then_some(false),
         };
-        let outcome = endings::dropped(&shared.sid, &shared.request_id, phase, delivered);
+        let delivered = queue.delivered.clone();
+        drop(queue);
+        let outcome = endings::dropped(&shared.sid, &shared.request_id, turn_started, delivered);
         self.end(outcome);
     }
 }
@@ -288,6 +288,14 @@ impl Receiver {
 
     pub(crate) fn phase(&self) -> TurnPhase {
         self.shared.lock().phase
+    }
+
+    /// The turn was accepted; its first frames may have come already.
+    pub(crate) fn accepted(&self, phase: SubmitPhase) {
+        let mut queue = self.shared.lock();
+        if queue.phase == TurnPhase::Waiting && phase == SubmitPhase::Sent {
+            queue.phase = TurnPhase::Sent;
+        }
     }
 
     pub(crate) fn delivered(&self) -> Delivered {

@@ -182,7 +182,8 @@ impl TurnHandle {
         self.mailbox.sid()
     }
 
-    /// How far it is, as far as the supervisor knows now.
+    /// How far it is: as it was when it was accepted, until `turn.started` comes. The status tells waiting turns from
+    /// sent ones at any time.
     pub fn phase(&self) -> TurnPhase {
         self.mailbox.phase()
     }

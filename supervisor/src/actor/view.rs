@@ -1,8 +1,8 @@
 //! What can be seen from outside: state, status, and how often something is told.
 
-use super::Actor;
+use super::{Actor, Waiter};
 use crate::events::HostNotice;
-use crate::machine::{OpenPhase, RequestKind, Snapshot, StartFault};
+use crate::machine::{Lookup, OpenPhase, RequestKind, Snapshot, StartFault};
 use crate::status::{
     HostReady, HostStatus, LastExit, OpenRequests, OpenTurn, StateSnapshot, TurnPhase, millis,
 };
@@ -187,16 +187,13 @@ impl Actor {
         message
     }
 
-    /// Tells the permits of turns of which nothing was handed over, for when they are lost.
-    pub(super) fn mark_unsent(&self) {
-        use super::Waiter;
-        use crate::machine::Lookup;
+    /// Tells the permits of turns of which something is in the pipe, for when they are lost.
+    pub(super) fn mark_handed_over(&self) {
         let epoch = self.machine.epoch();
         for request in self.machine.open_requests() {
-            if request.phase != OpenPhase::Waiting
-                && let Lookup::Open(Waiter::Turn { permit, .. }) = self.machine.turn(epoch, request.id)
-            {
-                permit.accepted(crate::machine::SubmitPhase::Sent);
+            // The machine finds by id only what was handed over.
+            if let Lookup::Open(Waiter::Turn { permit, .. }) = self.machine.turn(epoch, request.id) {
+                permit.handed_over();
             }
         }
     }
