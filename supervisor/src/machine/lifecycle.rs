@@ -3,7 +3,7 @@
 use super::incarnation::{BROKEN_PIPE_PATIENCE, Cause, Incarnation, Judgement, KILL_PATIENCE, Stage};
 use super::requests::{Loss, LossKind};
 use super::types::{Effect, Exit, StartFault};
-use super::{Down, Machine, Phase};
+use super::{Down, Machine, Phase, Step};
 use crate::restart::{Decision, later};
 use std::time::Instant;
 use turnhost_protocol::ErrorKind;
@@ -148,14 +148,16 @@ impl<W, R> Machine<W, R> {
         }
         let stopping = matches!(&self.phase, Phase::Stopping(stop) if !stop.is_draining());
         self.lose_sent(&Loss::host_restarted(stopping), out);
-        if stopping {
-            self.epoch += 1;
-            return;
-        }
         self.outbox.clear_to_line_end();
-        if let Phase::Stopping(_) = self.phase {
+        if let Phase::Stopping(stop) = &self.phase {
             self.epoch += 1;
-            return self.ask(now, out);
+            match stop.step {
+                Step::Drain { .. } => self.ask(now, out),
+                // The old one may have taken the question with it.
+                Step::Ask { .. } => self.push_shutdown(),
+                Step::Term { .. } | Step::Kill { .. } | Step::Sweep { .. } => {}
+            }
+            return;
         }
         self.pending.wait_until(later(now, self.policy.unavailable_after));
         match self.budget.on_failure(now, self.jitter.uniform()) {

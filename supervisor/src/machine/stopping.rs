@@ -52,6 +52,10 @@ impl<W, R> Machine<W, R> {
         let grace = self.policy.grace;
         let Phase::Stopping(stop) = &mut self.phase else { return };
         stop.ask(now, grace);
+        self.push_shutdown();
+    }
+
+    pub(super) fn push_shutdown(&mut self) {
         let mut line = Vec::new();
         HostCommand::from(frame::Shutdown { request_id: Some(SHUTDOWN_ID.into()) }).encode(&mut line);
         self.outbox.push(line);

@@ -314,8 +314,13 @@ fn a_host_that_restarts_itself_when_asked_ends_its_turns_with_the_stop() {
     let out = rig.give(Input::HostRestarted { epoch: 1 });
     assert_eq!(endings(&out), [(turn, shutdown(None, None))]);
     assert_eq!(details(&out), ["the host was stopped"]);
-    assert_eq!(rig.epoch(), 2);
-    assert_eq!(rig.wait(secs(10)), [Effect::Term { epoch: 2 }]);
+    assert_eq!((rig.epoch(), rig.outgoing()), (2, SHUTDOWN.to_owned()));
+    rig.wrote(1);
+    rig.give(Input::HostRestarted { epoch: 2 });
+    assert_eq!(rig.outgoing(), format!("\n{SHUTDOWN}"));
+    assert_eq!(rig.wait(secs(10)), [Effect::Term { epoch: 3 }]);
+    rig.give(Input::HostRestarted { epoch: 3 });
+    assert_eq!((rig.epoch(), rig.outgoing()), (4, String::new()));
 }
 
 #[test]
