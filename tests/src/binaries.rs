@@ -14,8 +14,23 @@ use std::sync::OnceLock;
 /// # Panics
 /// If they cannot be built, or the program is not there.
 pub fn binary(name: &str) -> PathBuf {
+    found(folder_once().join(name))
+}
+
+/// The path of an example program of this workspace, as `own_agent`. Otherwise as [`binary`].
+///
+/// # Panics
+/// As [`binary`].
+pub fn example(name: &str) -> PathBuf {
+    found(folder_once().join("examples").join(name))
+}
+
+fn folder_once() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    let path = FOLDER.get_or_init(folder).join(name);
+    FOLDER.get_or_init(folder)
+}
+
+fn found(path: PathBuf) -> PathBuf {
     assert!(path.exists(), "there is no program {}", path.display());
     path
 }
@@ -45,7 +60,7 @@ fn build_once(folder: &Path) -> std::io::Result<()> {
     }
     #[expect(clippy::disallowed_methods, reason = "cargo is no process under test")]
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--workspace", "--bins"]);
+    cargo.args(["build", "--quiet", "--workspace", "--bins", "--examples"]);
     cargo.arg("--manifest-path").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"));
     if let Some(target) = folder.parent() {
         cargo.arg("--target-dir").arg(target);

@@ -15,7 +15,7 @@ mod supervise;
 mod transcript;
 mod wait;
 
-pub use binaries::binary;
+pub use binaries::{binary, example};
 pub use process::{Ended, Launch, Process};
 pub use scenario::{MARKER, Scenario};
 pub use supervise::Supervise;

@@ -1,4 +1,4 @@
-//! `turnhost supervise`: owns one host and is driven by JSON lines. `docs/protocol.md` has the contract.
+//! `turnhost supervise`: owns one host and is driven by JSON lines. `docs/supervise.md` has the contract.
 
 pub(crate) mod answer;
 pub(crate) mod event;
@@ -21,7 +21,7 @@ stdin takes one operation a line, {\"id\":\"1\",\"op\":…}: start, status, seed
 interrupt, control, reload_mcp, respond, reset, restart, shutdown. stdout gives one answer to each,
 {\"id\":\"1\",\"ok\":true,\"result\":{…}} or {\"id\":\"1\",\"ok\":false,\"error\":{\"kind\":…,\"message\":…}},
 and events, {\"event\":\"state\",…}. End of input, Ctrl+C, SIGTERM and a closed stdout shut the host
-down and end the program. docs/protocol.md has every field.
+down and end the program. docs/supervise.md has every field.
 
 Examples:
   turnhost supervise --no-registry -- turnhost host
@@ -267,6 +267,21 @@ mod tests {
         );
         assert!(at(&[]).is_err());
         assert_eq!(configured(&["--no-registry", "--", "host"]).registry, Registry::Off);
+    }
+
+    #[test]
+    fn the_manual_has_every_op_every_kind_and_every_event() {
+        let manual = include_str!("../../../docs/supervise.md");
+        let has_row = |cell: &str| manual.lines().any(|line| line.starts_with(&format!("| {cell}")));
+        for op in op::NAMES.split(", ") {
+            assert!(has_row(&format!("`{op}` |")), "{op}");
+        }
+        for kind in turnhost_protocol::ErrorKind::ALL {
+            assert!(has_row(&format!("`{kind}` |")), "{kind}");
+        }
+        for event in ["state", "turn", "lagged", "rpc", "stray", "protocol_error", "session_lost"] {
+            assert!(has_row(&format!("`{{\"event\":\"{event}\"")), "{event}");
+        }
     }
 
     #[test]

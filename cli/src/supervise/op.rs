@@ -223,7 +223,8 @@ impl Fields {
     }
 }
 
-const NAMES: &str =
+/// Every op, for people.
+pub(super) const NAMES: &str =
     "start, status, seed, submit_turn, interrupt, control, reload_mcp, respond, reset, restart, shutdown";
 
 fn require_sid(sid: Option<&SessionId>) -> Result<(), String> {
