@@ -31,7 +31,7 @@ pub struct Hello {
     /// Protocol version; absent means 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<u32>,
-    /// Names from [`CAPABILITIES`], and others of other hosts.
+    /// Names from `CAPABILITIES`, and others of other hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Vec<String>>,
     /// Largest frame in bytes that the host reads.

@@ -2,7 +2,7 @@
 
 use crate::frame::{EventBody, HostCommand, HostEvent};
 use schemars::Schema;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The schema of every frame by its type, and of each kind of `event` by `event.KIND`.
 ///
@@ -20,7 +20,7 @@ pub fn frame_schemas() -> Vec<(String, Schema)> {
                 "type": "integer",
                 "minimum": 0
             });
-            properties(&mut schema).insert("host_ns".to_owned(), host_ns);
+            set_property(&mut schema, "host_ns", host_ns);
         }
         schema.insert("title".to_owned(), name.into());
         if name == "event" {
@@ -42,7 +42,7 @@ fn event_kinds(event: &Schema) -> Vec<(String, Schema)> {
             let kind = fields.get("kind")?.get("const")?.as_str()?;
             let mut schema = event.clone();
             for (name, field) in fields {
-                properties(&mut schema).insert(name.clone(), field.clone());
+                set_property(&mut schema, name, field.clone());
             }
             for name in alternative.get("required")?.as_array()? {
                 require(&mut schema, name.as_str()?);
@@ -58,18 +58,14 @@ fn event_kinds(event: &Schema) -> Vec<(String, Schema)> {
 }
 
 fn set_constant(schema: &mut Schema, field: &str, value: &str) {
-    properties(schema).insert(field.to_owned(), json!({ "const": value }));
+    set_property(schema, field, json!({ "const": value }));
     require(schema, field);
 }
 
-fn properties(schema: &mut Schema) -> &mut Map<String, Value> {
+fn set_property(schema: &mut Schema, field: &str, value: Value) {
     let properties = schema.ensure_object().entry("properties").or_insert_with(|| json!({}));
-    if !properties.is_object() {
-        *properties = json!({});
-    }
-    match properties {
-        Value::Object(properties) => properties,
-        _ => unreachable!("it was made an object"),
+    if let Value::Object(properties) = properties {
+        properties.insert(field.to_owned(), value);
     }
 }
 
