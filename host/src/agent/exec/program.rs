@@ -125,7 +125,6 @@ impl Drop for Program {
             self.tree.kill();
             // The runtime reaps it.
             self.reaped();
-            self.tree.kill();
         }
     }
 }

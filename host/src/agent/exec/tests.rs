@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::testing::{Host, Sent, ended, run as play, start, text, turn, wait_for};
+use crate::agent::testing::{Host, Sent, ended, run as play, start, text, turn};
 use crate::turn::AgentResult;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
@@ -133,19 +133,25 @@ async fn a_slow_reader_slows_the_program_and_loses_nothing() {
 
 #[tokio::test]
 async fn what_was_written_before_the_exit_arrives_however_slow_the_reader() {
-    // Far more deltas than the pipe to the host takes, all in the program's pipe when it exits.
-    let (context, mut host) = turn(&shell("seq 1 5000"), 1);
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = fifo(folder.path());
+    let script = format!("printf '1\\n2\\n3\\n'; read word <{}; seq 4 10000", fifo.display());
+    // No time at all for what is written after the exit.
+    let agent = Exec { timings: Timings { drain: Duration::ZERO, ..Timings::default() } };
+    let (context, mut host) = turn(&shell(&script), 1);
     let pid = host.processes.clone();
-    let task = start(Exec::default(), context);
+    let task = start(agent, context);
     assert_eq!(host.next_delta().await, "1\n");
-    // Reaped, so the program has exited and all the rest is still to be taken.
+    // The second line fills the pipe to the host, the third waits for room, and nothing more is read: all the rest, less
+    // than a pipe holds, is in the program's pipe when it exits.
+    std::fs::write(&fifo, "go\n").unwrap();
     let reaped = async {
         while !pid.pids().is_empty() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), reaped).await.unwrap();
-    let expected: String = (2..=5000).map(|number| format!("{number}\n")).collect();
+    let expected: String = (2..=10_000).map(|number| format!("{number}\n")).collect();
     assert_eq!(text(&host.rest().await), expected);
     assert_eq!(ended(task).await, complete());
 }
@@ -326,14 +332,33 @@ async fn a_stopped_program_is_killed_too() {
     host.assert_nothing_left();
 }
 
-#[tokio::test]
-async fn an_interrupt_ends_what_left_the_group_even_if_the_program_obeys() {
-    // Orphaned before the interrupt, without the environment's marker, deaf: each would escape one way of looking.
-    let script = "(setsid sleep 1000 &) ; (setsid sh -c 'trap \"\" INT TERM; sleep 1000' &); \
-                  env -u TURNHOST_PROGRAM setsid sleep 1000 & echo ready; sleep 1000";
-    let (result, _, host) = interrupt_when_ready(impatient(), script).await;
+/// Interrupts a program that obeys at once, while `escapee`, which says `ready` itself, is out of its group's reach.
+async fn interrupt_with_escapee(escapee: &str) {
+    let (result, _, host) = interrupt_when_ready(impatient(), &format!("{escapee}\nsleep 1000")).await;
     assert_eq!(result, interrupted());
     host.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_what_lost_its_parent_and_left_the_group() {
+    interrupt_with_escapee("(setsid sh -c 'echo ready; exec sleep 1000' &)").await;
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_what_is_deaf_to_sigterm_besides() {
+    interrupt_with_escapee("(setsid sh -c 'trap \"\" INT TERM; echo ready; sleep 1000' &)").await;
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_what_left_the_group_and_cleared_its_environment() {
+    let unmarked = "env -u TURNHOST_PROGRAM setsid sh -c 'echo ready; exec sleep 1000' &";
+    interrupt_with_escapee(unmarked).await;
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_what_is_started_in_answer_to_it() {
+    let restarting = "trap \"setsid sleep 1000 &\" TERM; echo ready; while :; do sleep 0.01; done";
+    interrupt_with_escapee(&format!("env -u TURNHOST_PROGRAM setsid sh -c '{restarting}' &")).await;
 }
 
 #[tokio::test]
@@ -404,11 +429,11 @@ async fn output_of_a_filter_that_outlives_the_program_is_taken() {
 
 #[tokio::test]
 async fn a_turn_that_is_dropped_leaves_no_process() {
-    let script = "trap '' INT TERM; setsid sleep 1000 & echo ready; while :; do sleep 0.01; done";
+    let script = "trap '' INT TERM; env -u TURNHOST_PROGRAM setsid sh -c 'echo ready; exec sleep 1000' & \
+                  while :; do sleep 0.01; done";
     let (context, mut host) = turn(&shell(script), 16);
     let task = start(Exec::default(), context);
     assert_eq!(host.next_delta().await, "ready\n");
-    wait_for("both", || host.living().len() >= 2);
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     host.assert_nothing_left();
