@@ -186,6 +186,3 @@ impl Host {
         self.next_number
     }
 }
-
-#[cfg(test)]
-mod tests;
