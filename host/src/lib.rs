@@ -5,6 +5,7 @@
 //!   history changes here and nowhere else.
 //! - `host-turn` threads run the agents: tasks of those that await, one thread each for those that block. An agent gets
 //!   a snapshot ([`TurnContext`](turn::context::TurnContext)) and sends back; it never holds a session.
+//! - `host-log` writes log lines to stderr, which may be a pipe that nobody reads.
 //! - `host-stdin` and `host-stdout` exist only where those are a file or a terminal, which no reactor can wait for.
 //!
 //! Commands go one way (stdin, loop, agent) and everything else the other way (agent, loop, stdout). A slow reader of
@@ -88,7 +89,7 @@ mod stop;
 mod sys;
 
 pub use options::{HostArgs, HostOptions};
-pub use process::{compute_host, run, run_builtin, run_with};
+pub use process::{compute_host, log_to_stderr, run, run_builtin, run_with};
 pub use turn::{Agent, AgentError, AgentResult, Agents, Answer, AsyncAgent, BlockingAgent, TurnFuture};
 
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -91,7 +91,11 @@ pub fn run_with(agents: Agents, options: HostOptions) -> anyhow::Result<ExitCode
     let result = io.join();
     // Turns that listen to nobody end with the process.
     agents_runtime.shutdown_background();
-    result.map_err(|_| anyhow::anyhow!("the I/O thread panicked; its message is in the log"))??;
+    result.map_err(|panic| {
+        let text = panic.downcast_ref::<&'static str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        anyhow::anyhow!("the I/O thread panicked: {}", text.unwrap_or("?"))
+    })??;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -173,11 +177,14 @@ fn panics_go_to_the_log() {
     }));
 }
 
-fn log_to_stderr() {
+/// Logs to stderr as `RUST_LOG` says (default: `warn`), unless the program logs already. A stderr that nobody reads
+/// costs log lines and never stops the host.
+pub fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
-    if logging.is_err() {
+    let Ok(writer) = crate::io::stderr::Lines::start() else { return };
+    let logging = tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter).with_writer(writer);
+    if logging.try_init().is_err() {
         tracing::debug!("the program logs already");
     }
 }

@@ -125,3 +125,6 @@ fn take_lines(host: &mut Host, decoder: &mut LineDecoder, read: usize) -> bool {
     host.handle(now, Event::InputEnded);
     false
 }
+
+#[cfg(test)]
+mod tests;

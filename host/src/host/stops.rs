@@ -25,6 +25,7 @@ impl Host {
 
     pub(super) fn on_output_gone(&mut self, now: Instant) {
         self.out.close();
+        self.out.lanes = crate::io::lanes::Lanes::default();
         self.stop_for(now, Cause::OutputGone);
     }
 

@@ -260,8 +260,8 @@ impl Host {
         if !turn.has_started() {
             return self.end_turn(id, How::Interrupted);
         }
-        turn.interrupted_at.get_or_insert(now);
         turn.interrupt.send_replace(true);
+        self.turns.mark_interrupted(id, now);
         self.deny_questions(id);
     }
 

@@ -3,5 +3,6 @@
 pub(crate) mod lanes;
 pub(crate) mod outbox;
 pub(crate) mod signals;
+pub(crate) mod stderr;
 pub(crate) mod stdin;
 pub(crate) mod stdout;

@@ -250,6 +250,11 @@ impl TurnContext {
         }
         answered.await.unwrap_or(ApprovalAnswer::Denied)
     }
+
+    /// [`TurnContext::ask_approval`] for threads. Not from inside an async task.
+    pub fn ask_approval_blocking(&self, question: Question) -> ApprovalAnswer {
+        park_until(self.ask_approval(question))
+    }
 }
 
 /// The processes of one turn, told to the host so that none is left when the turn is ended by force.

@@ -2,7 +2,7 @@
 
 use crate::turn::Agent;
 use crate::turn::context::{TurnContext, TurnProcesses};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -91,6 +91,8 @@ impl Generated {
 pub(crate) struct Turns {
     table: HashMap<u64, Turn>,
     waiting: VecDeque<u64>,
+    /// Those that were told to stop, by the time at which they were.
+    interrupted: BTreeSet<(Instant, u64)>,
     running: usize,
     workers: usize,
 }
@@ -98,7 +100,13 @@ pub(crate) struct Turns {
 impl Turns {
     /// No turns; `workers` of them may run at once.
     pub(crate) fn new(workers: usize) -> Self {
-        Self { table: HashMap::new(), waiting: VecDeque::new(), running: 0, workers }
+        Self {
+            table: HashMap::new(),
+            waiting: VecDeque::new(),
+            interrupted: BTreeSet::new(),
+            running: 0,
+            workers,
+        }
     }
 
     /// True if no further turn may wait.
@@ -129,6 +137,9 @@ impl Turns {
     /// Takes a turn out; its worker is free again.
     pub(crate) fn remove(&mut self, id: u64) -> Option<Turn> {
         let turn = self.table.remove(&id)?;
+        if let Some(at) = turn.interrupted_at {
+            self.interrupted.remove(&(at, id));
+        }
         match turn.phase {
             Phase::Waiting(_) => self.waiting.retain(|waiting| *waiting != id),
             Phase::Running(_) | Phase::Starting => self.running -= 1,
@@ -163,15 +174,24 @@ impl Turns {
         ids
     }
 
+    /// Notes that a turn was told to stop; the first time counts.
+    pub(crate) fn mark_interrupted(&mut self, id: u64, now: Instant) {
+        if let Some(turn) = self.table.get_mut(&id)
+            && turn.interrupted_at.is_none()
+        {
+            turn.interrupted_at = Some(now);
+            self.interrupted.insert((now, id));
+        }
+    }
+
     /// Turns that were told to stop at or before `then` and run still.
     pub(crate) fn interrupted_by(&self, then: Instant) -> Vec<u64> {
-        let late = |turn: &Turn| turn.interrupted_at.is_some_and(|at| at <= then);
-        self.table.iter().filter(|(_, turn)| late(turn)).map(|(id, _)| *id).collect()
+        self.interrupted.range(..=(then, u64::MAX)).map(|(_, id)| *id).collect()
     }
 
     /// When the turn that was told to stop first was told.
     pub(crate) fn first_interrupt(&self) -> Option<Instant> {
-        self.table.values().filter_map(|turn| turn.interrupted_at).min()
+        self.interrupted.first().map(|(at, _)| *at)
     }
 
     /// Pids that agents look after themselves.
