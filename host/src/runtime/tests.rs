@@ -136,7 +136,7 @@ impl Rig {
     }
 
     /// Everything to the end of the host, which must be an orderly one.
-    pub(super) async fn to_the_end(&mut self) -> Vec<Value> {
+    pub(super) async fn rest(&mut self) -> Vec<Value> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
             frames.push(frame);

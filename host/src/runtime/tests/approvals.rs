@@ -11,7 +11,9 @@ fn respond(id: &Value, choice: &str) -> Value {
 #[tokio::test(start_paused = true)]
 async fn a_question_is_asked_answered_once_and_resolved() {
     let mut rig = Rig::new().await;
-    rig.play("s", "t", ask(60_000)).await;
+    let mut script = ask(60_000);
+    script.as_array_mut().unwrap().push(json!({"sleep_ms": 1000}));
+    rig.play("s", "t", script).await;
     let asked = rig.until("event").await;
     assert_eq!((&asked["kind"], &asked["seq"]), (&json!("approval_request"), &json!(1)));
     assert_eq!((&asked["command"], &asked["choices"]), (&json!("rm"), &json!(["once", "deny"])));

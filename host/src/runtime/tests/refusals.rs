@@ -46,7 +46,7 @@ async fn blank_lines_carriage_returns_and_a_byte_order_mark_are_accepted() {
         .await;
     rig.send_raw(b"{\"type\":\"session.seed\",\"sid\":\"s\",\"request_id\":\"b\"}").await;
     rig.close_stdin();
-    let frames = rig.to_the_end().await;
+    let frames = rig.rest().await;
     assert_eq!(
         types(&frames),
         ["session.seeded", "session.seeded"],
@@ -59,7 +59,7 @@ async fn a_cut_last_line_is_not_read_as_if_whole() {
     let mut rig = Rig::new().await;
     rig.send_raw(b"{\"type\":\"turn.start\",\"sid\":\"s\",\"request_id\":\"t\"").await;
     rig.close_stdin();
-    let frames = rig.to_the_end().await;
+    let frames = rig.rest().await;
     assert_eq!(types(&frames), ["error"]);
 }
 

@@ -18,7 +18,7 @@ async fn a_shutdown_frame_ends_every_turn_and_its_ack_is_the_last_frame() {
     rig.send(json!({"type": "shutdown", "request_id": "bye"})).await;
     rig.send(json!({"type": "turn.start", "sid": "d", "request_id": "arrives"})).await;
     let told = Instant::now();
-    let frames = rig.to_the_end().await;
+    let frames = rig.rest().await;
     assert_eq!(told.elapsed(), SECOND);
     let ends: Vec<_> = ["obeys", "deaf", "waits", "arrives"]
         .iter()
@@ -44,7 +44,7 @@ async fn a_shutdown_of_an_idle_host_takes_no_time() {
     let mut rig = Rig::new().await;
     let told = Instant::now();
     rig.send(json!({"type": "shutdown"})).await;
-    assert_eq!(types(&rig.to_the_end().await), ["shutdown.ack"]);
+    assert_eq!(types(&rig.rest().await), ["shutdown.ack"]);
     assert_eq!(told.elapsed(), Duration::ZERO);
 }
 
@@ -55,7 +55,7 @@ async fn a_shutdown_frame_at_the_end_of_stdin_is_still_a_shutdown() {
     rig.until("delta").await;
     rig.send(json!({"type": "shutdown", "request_id": "bye"})).await;
     rig.close_stdin();
-    assert_eq!(types(&rig.to_the_end().await), ["turn.end", "shutdown.ack"]);
+    assert_eq!(types(&rig.rest().await), ["turn.end", "shutdown.ack"]);
     assert_eq!(reasons(&rig), ["compute_host_shutdown"]);
 }
 
@@ -73,7 +73,7 @@ async fn after_sigterm_turns_may_finish_and_no_new_ones_begin() {
     assert_eq!(rig.until("turn.error").await["request_id"], "late");
     let end = rig.until("turn.end").await;
     assert_eq!((&end["final_response"], &end["interrupted"]), (&json!("done"), &json!(false)));
-    rig.to_the_end().await;
+    rig.rest().await;
     assert_eq!(told.elapsed().as_secs(), 8);
     assert_eq!(reasons(&rig), ["compute_host_sigterm"; 2]);
 }
@@ -90,7 +90,7 @@ async fn a_drain_that_is_over_interrupts_and_leaves_within_one_more_second() {
     assert_eq!((told.elapsed().as_secs(), &end["interrupted"]), (9, &json!(true)));
     let error = rig.until("turn.error").await;
     assert_eq!((&error["request_id"], &error["reason"]), (&json!("deaf"), &json!("shutdown")));
-    rig.to_the_end().await;
+    rig.rest().await;
     assert!(told.elapsed() <= SECOND * 10, "{:?}", told.elapsed());
 }
 
@@ -105,7 +105,7 @@ async fn the_end_of_stdin_interrupts_at_once_and_leaves_within_one_second() {
     let end = rig.until("turn.end").await;
     assert_eq!((told.elapsed(), &end["interrupted"]), (Duration::ZERO, &json!(true)));
     assert_eq!(rig.until("turn.error").await["reason"], "shutdown");
-    rig.to_the_end().await;
+    rig.rest().await;
     assert!(told.elapsed() <= SECOND, "{:?}", told.elapsed());
     assert_eq!(reasons(&rig), ["compute_host_stdin_closed"; 2]);
 }
@@ -124,7 +124,7 @@ async fn sessions_are_finalized_as_orphans_when_the_parent_is_gone() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         rig.tell(Outside::ParentGone { old: 111, new: 1 }).await;
-        let frames = rig.to_the_end().await;
+        let frames = rig.rest().await;
         assert_eq!(types(&frames), ["orphan"]);
         assert_eq!((&frames[0]["old_ppid"], &frames[0]["ppid"]), (&json!(111), &json!(1)));
         let records = rig.records();
@@ -138,7 +138,7 @@ async fn sessions_are_finalized_as_orphans_when_the_parent_is_gone() {
 async fn the_parent_guard_reports_the_old_and_new_parent_and_exits_0() {
     let mut rig = Rig::new().await;
     let guard = tokio::spawn(ParentGuard::comparing(111, || 222).forward(rig.outside.clone()));
-    let frames = rig.to_the_end().await;
+    let frames = rig.rest().await;
     let [orphan] = frames.as_slice() else { panic!("{frames:?}") };
     assert_eq!(
         (&orphan["type"], &orphan["old_ppid"], &orphan["ppid"]),
@@ -164,7 +164,7 @@ async fn a_hangup_counts_as_a_parent_that_is_gone() {
     rig.play("s", "t", LISTENS()).await;
     rig.until("delta").await;
     rig.tell(Outside::Hangup).await;
-    assert_eq!(types(&rig.to_the_end().await), ["turn.end"], "no orphan frame: the parent may live");
+    assert_eq!(types(&rig.rest().await), ["turn.end"], "no orphan frame: the parent may live");
     assert_eq!(reasons(&rig), ["compute_host_orphan"]);
 }
 

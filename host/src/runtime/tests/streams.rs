@@ -68,7 +68,7 @@ async fn a_host_without_a_heartbeat_is_silent() {
     let mut rig = Rig::new().await;
     tokio::time::sleep(SECOND * 3600).await;
     rig.send(json!({"type": "shutdown"})).await;
-    assert_eq!(types(&rig.to_the_end().await), ["shutdown.ack"]);
+    assert_eq!(types(&rig.rest().await), ["shutdown.ack"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +91,7 @@ async fn a_parent_that_reads_no_answers_is_not_read_from_for_ever() {
     let written = tokio::time::timeout(SECOND, stdin.write_all(commands.as_bytes())).await;
     assert!(written.is_err(), "40,000 unread answers are not kept");
     rig.close_stdin();
-    let frames = rig.to_the_end().await;
+    let frames = rig.rest().await;
     assert!(types(&frames).iter().all(|name| *name == "error"));
     assert!(frames.len() > 16_000, "those that were read are answered: {}", frames.len());
 }

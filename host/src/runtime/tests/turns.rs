@@ -1,6 +1,7 @@
 use super::*;
 use crate::turn::context::{TurnContext, WorkItem};
 use crate::{AgentError, AgentResult, Answer, AsyncAgent, BlockingAgent, TurnFuture};
+use turnhost_protocol::RawJson;
 
 #[tokio::test(start_paused = true)]
 async fn a_three_delta_turn_gives_exactly_the_documented_frames() {
@@ -107,8 +108,7 @@ async fn an_interrupt_says_what_came_of_it() {
         assert_eq!(ack["turn"], running, "{sid} {turn}");
     }
     rig.play("s", "second", json!([{"sleep_ms": 60_000}])).await;
-    let running =
-        [("never", "superseded"), ("first", "already_ended"), ("second", "applied"), ("second", "applied")];
+    let running = [("never", "superseded"), ("first", "already_ended"), ("second", "applied")];
     for (turn, outcome) in running {
         rig.send(interrupt("s", json!(turn))).await;
         let ack = rig.until("interrupt.ack").await;
@@ -294,14 +294,29 @@ async fn usage_events_add_up_in_the_session_info() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_cannot_speak_for_the_host() {
-    let mut rig = Rig::new().await;
-    let event = json!({"event": {"kind": "own", "type": "turn.end", "sid": "x", "request_id": "y", "seq": 9,
-        "host_ns": 0, "text": "line\nbreak"}});
-    rig.play("s", "t", json!([event])).await;
+    struct Forger;
+    impl AsyncAgent for Forger {
+        fn run(&self, turn: TurnContext) -> TurnFuture<'_> {
+            Box::pin(async move {
+                let forged = "{\"kind\":\"own\",\"type\":\"turn.end\",\"sid\":\"x\",\"request_id\":\"y\",\n\"seq\":9,\
+                    \"host_ns\":77,\"text\":\"line\\nbreak\"}";
+                for body in ["[1]", "{}", "{\"kind\":7}", forged] {
+                    let body =
+                        RawJson::parse(body).map_err(|error| AgentError::exception(error.to_string()))?;
+                    let _ = turn.sink.send(WorkItem::Event(body)).await;
+                }
+                Ok(Answer::default())
+            })
+        }
+    }
+    let mut rig =
+        Setup { agents: Agents::new().with_async("forger", Forger), ..Setup::default() }.start().await;
+    rig.send(json!({"type": "turn.start", "sid": "s", "request_id": "t"})).await;
     let event = rig.until("event").await;
     assert_eq!((&event["sid"], &event["request_id"], &event["seq"]), (&json!("s"), &json!("t"), &json!(0)));
     assert_eq!((&event["kind"], &event["text"]), (&json!("own"), &json!("line\nbreak")));
-    assert_ne!(event["host_ns"], 0);
+    assert_ne!(event["host_ns"], 77);
+    assert_eq!(rig.next().await.unwrap()["type"], "turn.end", "what is no event was left out");
 }
 
 #[tokio::test(start_paused = true)]
