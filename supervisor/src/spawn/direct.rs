@@ -110,7 +110,7 @@ fn start_host(
     // The child is ours and not reaped, so the pid is its own; a dead one still has a pidfd.
     match ProcessHandle::open(pid) {
         Ok(handle) => {
-            let strays = Strays { leader: identity.clone(), owner: Some(owner.to_owned()) };
+            let strays = Strays { leader: Some(identity.clone()), owner: Some(owner.to_owned()) };
             Ok((Tree::new(handle.into_fd(), Role::Host, strays), identity))
         }
         Err(error) => {

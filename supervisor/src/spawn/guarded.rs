@@ -178,7 +178,7 @@ fn start_guard(program: &Path, socket: OwnedFd, owner: &str) -> Result<(Tree, Pr
     };
     let start_ticks = turnhost_os::identity::stat(pid).map(|stat| stat.start_ticks).unwrap_or_default();
     let identity = ProcessIdentity { pid, start_ticks, machine_boot_id: machine_boot_id() };
-    let strays = Strays { leader: identity.clone(), owner: Some(owner.to_owned()) };
+    let strays = Strays { leader: Some(identity.clone()), owner: Some(owner.to_owned()) };
     Ok((Tree::new(pidfd, Role::Guard, strays), identity))
 }
 

@@ -11,8 +11,8 @@ use turnhost_os::tree;
 /// The marks of one tree.
 #[derive(Debug, Clone)]
 pub(crate) struct Strays {
-    /// The leader of its session, dead or alive.
-    pub leader: ProcessIdentity,
+    /// The leader of its session, dead or alive; `None` if it has no session of its own.
+    pub leader: Option<ProcessIdentity>,
     /// The value of [`OWNER_VARIABLE`], which no other tree has.
     pub owner: Option<String>,
 }
@@ -37,8 +37,8 @@ impl Strays {
     pub(crate) fn find(&self) -> Vec<i32> {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         let mut found = BTreeSet::new();
-        if self.session_is_ours() {
-            found.extend(tree::in_session(self.leader.pid));
+        if let Some(session) = self.session() {
+            found.extend(tree::in_session(session));
         }
         if let Some(owner) = &self.owner {
             found.extend(tree::with_environment(OWNER_VARIABLE, owner));
@@ -49,13 +49,14 @@ impl Strays {
 
     fn bears_a_mark(&self, pid: i32) -> bool {
         let Some(stat) = stat(pid).filter(|stat| !stat.is_dead()) else { return false };
-        (stat.session == self.leader.pid && self.session_is_ours())
-            || self.owner.as_ref().is_some_and(|owner| has_owner(pid, owner))
+        self.session() == Some(stat.session) || self.owner.as_ref().is_some_and(|owner| has_owner(pid, owner))
     }
 
     /// A session's number is its leader's pid, which another process can get once nobody is left in the session.
-    fn session_is_ours(&self) -> bool {
-        stat(self.leader.pid).is_none_or(|stat| stat.start_ticks == self.leader.start_ticks)
+    fn session(&self) -> Option<i32> {
+        let leader = self.leader.as_ref()?;
+        let ours = stat(leader.pid).is_none_or(|stat| stat.start_ticks == leader.start_ticks);
+        ours.then_some(leader.pid)
     }
 }
 

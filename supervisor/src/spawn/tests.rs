@@ -22,7 +22,7 @@ const ROLE: &str = "TURNHOST_TEST_ROLE";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Polls until the condition holds.
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
@@ -30,15 +30,15 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn new_mark() -> String {
+pub(crate) fn new_mark() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
-fn marked(mark: &str) -> Vec<i32> {
+pub(crate) fn marked(mark: &str) -> Vec<i32> {
     tree::with_environment(MARK, mark)
 }
 
-fn nothing_is_left(mark: &str) {
+pub(crate) fn nothing_is_left(mark: &str) {
     eventually("no process of the test is left", || marked(mark).is_empty());
 }
 
@@ -108,7 +108,7 @@ async fn ending(child: &mut Child) -> (Exit, Vec<i32>) {
     (exit, survivors)
 }
 
-fn signal(pid: i32, signal: Signal) {
+pub(crate) fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
@@ -154,15 +154,15 @@ fn supervisor_role(leave_a_copy: bool) -> i32 {
 }
 
 /// A supervisor in a process of its own. Killed and reaped when the test ends.
-struct Supervisor {
+pub(crate) struct Supervisor {
     process: std::process::Child,
     output: BufReader<std::process::ChildStdout>,
-    host: i32,
-    guard: i32,
+    pub(crate) host: i32,
+    pub(crate) guard: i32,
 }
 
 impl Supervisor {
-    fn start(role: &str, host: &[&str], mark: &str) -> Self {
+    pub(crate) fn start(role: &str, host: &[&str], mark: &str) -> Self {
         Self::start_by(&[std::env::current_exe().unwrap().to_str().unwrap()], role, host, mark)
     }
 
@@ -185,11 +185,11 @@ impl Supervisor {
         Self { process, output, host: pids[0], guard: pids[1] }
     }
 
-    fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.process.id()).unwrap()
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
@@ -210,7 +210,7 @@ impl Drop for Supervisor {
 
 /// A host with a grandchild in a session of its own; both ignore TERM, and the host the end of its stdin. It says when
 /// they are ready.
-const STUBBORN: &str = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo grandchild; while :; do sleep 1; done' & \
+pub(crate) const STUBBORN: &str = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo grandchild; while :; do sleep 1; done' & \
                         wait_for_it=1; while :; do sleep 1; done";
 
 #[tokio::test]

@@ -130,7 +130,8 @@ impl Drop for Tree {
 
 impl Parts {
     fn signal_group(&self, signal: Signal) {
-        if let Some(group) = rustix::process::Pid::from_raw(self.strays.leader.pid) {
+        let group = self.strays.leader.as_ref().and_then(|leader| rustix::process::Pid::from_raw(leader.pid));
+        if let Some(group) = group {
             let _ = rustix::process::kill_process_group(group, signal);
         }
     }
