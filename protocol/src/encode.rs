@@ -223,12 +223,15 @@ struct Shortened<'a> {
     /// Bytes of `fields`, a colon and a comma for each.
     fields_len: usize,
     omitted: Vec<String>,
+    /// The same as JSON.
+    omitted_json: String,
 }
 
 impl<'a> Shortened<'a> {
     /// Leaves the biggest fields out first; `None` if those that tell whose frame it is are too big themselves.
     fn of(frame: &'a str, limit: usize) -> Option<Self> {
-        let mut shortened = Self { fields: Vec::new(), fields_len: 0, omitted: Vec::new() };
+        let mut shortened =
+            Self { fields: Vec::new(), fields_len: 0, omitted: Vec::new(), omitted_json: String::new() };
         // Places and sizes of the fields that may go.
         let mut candidates = Vec::new();
         for_each_field(frame, |key, value| {
@@ -244,6 +247,7 @@ impl<'a> Shortened<'a> {
             }
         })
         .ok()?;
+        shortened.omitted_json = json_of(&shortened.omitted);
         candidates.sort_unstable_by(|a, b| b.cmp(a));
         let mut cut_message = None;
         for (_, place) in candidates {
@@ -265,14 +269,7 @@ impl<'a> Shortened<'a> {
         let Some((key, value)) = self.fields[place].take() else { return false };
         self.fields_len -= key.len() + value.len() + 2;
         let name: String = serde_json::from_str(&key).unwrap_or_default();
-        let name = &name[..name.floor_char_boundary(OMITTED_NAME_BYTES)];
-        if self.omitted.iter().all(|known| known != name) {
-            match self.omitted.len() {
-                0..OMITTED_NAMES => self.omitted.push(name.to_owned()),
-                OMITTED_NAMES => self.omitted.push("…".to_owned()),
-                _ => {}
-            }
-        }
+        self.name_omitted(&name[..name.floor_char_boundary(OMITTED_NAME_BYTES)]);
         if !may_cut || name != "message" {
             return false;
         }
@@ -282,21 +279,26 @@ impl<'a> Shortened<'a> {
         true
     }
 
-    fn len(&self) -> usize {
-        "{".len() + self.fields_len + OMITTED_KEY.len() + self.omitted_json().len() + "}".len()
+    fn name_omitted(&mut self, name: &str) {
+        match self.omitted.len() {
+            _ if self.omitted.iter().any(|known| known == name) => return,
+            0..OMITTED_NAMES => self.omitted.push(name.to_owned()),
+            OMITTED_NAMES => self.omitted.push("…".to_owned()),
+            _ => return,
+        }
+        self.omitted_json = json_of(&self.omitted);
     }
 
-    fn omitted_json(&self) -> String {
-        serde_json::to_string(&self.omitted).unwrap_or_else(|_| "[]".to_owned())
+    fn len(&self) -> usize {
+        "{".len() + self.fields_len + OMITTED_KEY.len() + self.omitted_json.len() + "}".len()
     }
 
     fn write(&self, out: &mut Vec<u8>) {
         out.push(b'{');
-        let omitted = self.omitted_json();
         for (key, value) in self.fields.iter().flatten() {
             if key == r#""host_ns""# {
                 out.extend_from_slice(OMITTED_KEY.as_bytes());
-                out.extend_from_slice(omitted.as_bytes());
+                out.extend_from_slice(self.omitted_json.as_bytes());
                 out.push(b',');
             }
             out.extend_from_slice(key.as_bytes());
@@ -307,6 +309,10 @@ impl<'a> Shortened<'a> {
         out.pop();
         out.extend_from_slice(b"}\n");
     }
+}
+
+fn json_of(names: &[String]) -> String {
+    serde_json::to_string(names).unwrap_or_else(|_| "[]".to_owned())
 }
 
 const OMITTED_KEY: &str = r#""omitted":"#;

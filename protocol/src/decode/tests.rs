@@ -311,7 +311,7 @@ fn identifiers_of_commands_are_bounded() {
 
 #[test]
 fn what_an_error_says_is_short_however_long_the_line() {
-    let long = "é".repeat(1_000_000);
+    let long = "é".repeat(50_000);
     for line in [
         format!(r#"{{"type":"{long}"}}"#),
         format!(r#"{{"type":"delta","request_id":"r","seq":"{long}"}}"#),

@@ -134,7 +134,7 @@ fn identifiers_over_the_limit_append_nothing() {
 
 #[test]
 fn a_frame_of_very_many_fields_names_some_and_takes_linear_time() {
-    let body: Vec<String> = (0..200_000).map(|i| format!(r#""field{i}":{i}"#)).collect();
+    let body: Vec<String> = (0..50_000).map(|i| format!(r#""field{i}":{i}"#)).collect();
     let body = raw(format!("{{{}}}", body.join(",")));
     let header = Event { request_id: "r1".into(), seq: Some(3), ..Event::default() };
     let mut out = Vec::new();

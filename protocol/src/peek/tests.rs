@@ -66,7 +66,7 @@ fn fields_that_may_be_inside_something_are_not_taken_from_the_tail() {
 
 #[test]
 fn a_deep_or_broken_head_ends_the_search_without_recursion() {
-    let deep = format!(r#"{{"type":"turn.end","message":{}"#, r#"{"a":"#.repeat(1_000_000));
+    let deep = format!(r#"{{"type":"turn.end","message":{}"#, r#"{"a":"#.repeat(200_000));
     check(&deep, "", [Some("turn.end"), None, None]);
     check(
         "{\"type\":\"turn.end\",\"a\":\"\t\",\"request_id\":\"r1\"}",

@@ -73,8 +73,7 @@ fn frame_starts_are_found_behind_the_first_byte() {
 
 #[test]
 fn endless_introducers_take_linear_time() {
-    for line in ["\u{1b}]".repeat(2_000_000), "\u{1b}[".repeat(2_000_000), "\u{1b}]x\u{7}".repeat(1_000_000)]
-    {
+    for line in ["\u{1b}]".repeat(300_000), "\u{1b}[".repeat(300_000), "\u{1b}]x\u{7}".repeat(300_000)] {
         assert_eq!(strip_front(line.as_bytes()), (&b""[..], true));
     }
 }
