@@ -153,8 +153,7 @@ enum Wake {
 
 /// Runs an actor on this thread until its orders end.
 pub(crate) fn run_thread(runtime: tokio::runtime::Runtime, make: impl FnOnce() -> Actor) {
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async move { make().run().await });
+    runtime.block_on(async move { make().run().await });
 }
 
 impl Actor {
@@ -273,9 +272,11 @@ impl Actor {
         let Some(running) = &mut self.running else { return };
         let epoch = running.epoch;
         match event {
-            IoEvent::Stdout(Ok(0) | Err(_)) => {
-                running.stdout_open = false;
-                self.on_stdout_closed();
+            IoEvent::Stdout(Ok(0) | Err(_)) => running.stdout_ended(),
+            IoEvent::StdoutClosed => {
+                // Nothing can come from it any more, not even an answer, as if its stdin were broken.
+                tracing::debug!(epoch, "the host has closed its stdout");
+                self.input(Input::WriteFailed { epoch });
             }
             IoEvent::Stdout(Ok(bytes)) => {
                 self.counters.bytes_in += bytes as u64;
@@ -325,16 +326,6 @@ impl Actor {
     fn on_swept(&mut self, survivors: Vec<i32>) {
         let Some(running) = self.running.take() else { return };
         self.input(Input::Swept { epoch: running.epoch, survivors });
-    }
-
-    /// Nothing can come from it any more, not even an answer, as if it had died. It gets a moment to exit.
-    fn on_stdout_closed(&mut self) {
-        let Some(running) = &self.running else { return };
-        let epoch = running.epoch;
-        if !running.exited {
-            tracing::debug!(epoch, "the host has closed its stdout");
-            self.input(Input::WriteFailed { epoch });
-        }
     }
 
     fn let_go(mut self) {

@@ -40,7 +40,9 @@ pub enum HostNotice {
         /// For people.
         detail: String,
     },
-    /// The new host does not have the session's history: it was too big to keep, was never seen, or the host refused it.
+    /// A session that was seeded could not be given to the new host: its history was too big to keep or not known, or
+    /// the host refused it. Its next turn is told as well ([`crate::TurnEvent::SessionLost`]); seeding it before that
+    /// makes it whole.
     SessionLost {
         /// The session.
         sid: SessionId,

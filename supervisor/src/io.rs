@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
+use tokio::time::Sleep;
 use turnhost_os::ProcessIdentity;
 use turnhost_protocol::LineDecoder;
 use turnhost_protocol::hello::Hello;
@@ -23,6 +24,8 @@ const STDERR_READ: usize = 16 * 1024;
 const WRITE_BATCH: usize = 8 * 1024;
 /// Frames that are written at once.
 const WRITE_SLICES: usize = 64;
+/// How long the exit is waited for after the end of stdout, which comes first when a process dies.
+const EXIT_WAIT: Duration = Duration::from_millis(500);
 /// How long bytes that the kernel says are there are waited for.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(250);
 
@@ -48,6 +51,8 @@ pub(crate) struct Running {
     stderr: Box<dyn ChildOutput>,
     stderr_buffer: Vec<u8>,
     events: mpsc::Receiver<ChildEvent>,
+    /// Since the end of its stdout.
+    closing: Option<Pin<Box<Sleep>>>,
     /// Which of the four is looked at first; moves on with every event.
     first: u8,
 }
@@ -59,6 +64,8 @@ pub(crate) enum IoEvent {
     /// So many bytes are in the buffer; 0 = the end.
     Stderr(io::Result<usize>),
     Wrote(io::Result<Wrote>),
+    /// Its stdout has ended, and it has not.
+    StdoutClosed,
     /// `None` = no more will come.
     Child(Option<ChildEvent>),
 }
@@ -91,6 +98,7 @@ impl Running {
             stderr: child.stderr,
             stderr_buffer: vec![0; STDERR_READ],
             events: child.events,
+            closing: None,
             first: 0,
         }
     }
@@ -113,7 +121,18 @@ impl Running {
                 return event;
             }
         }
+        if let Some(closing) = &mut self.closing {
+            ready!(closing.as_mut().poll(context));
+            self.closing = None;
+            return Poll::Ready(IoEvent::StdoutClosed);
+        }
         Poll::Pending
+    }
+
+    /// Its stdout has ended.
+    pub(crate) fn stdout_ended(&mut self) {
+        self.stdout_open = false;
+        self.closing = (!self.exited).then(|| Box::pin(tokio::time::sleep(EXIT_WAIT)));
     }
 
     /// The bytes of the last [`IoEvent::Stderr`].

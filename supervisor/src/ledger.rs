@@ -75,10 +75,7 @@ pub(crate) enum Beginning {
     /// All that the session ever had.
     Continued,
     /// The session had a history that this host does not have: the turn must be told.
-    Lost {
-        /// Nobody was told yet.
-        first: bool,
-    },
+    Lost,
 }
 
 impl Ledger {
@@ -176,14 +173,9 @@ impl Ledger {
         }
         // From here on the host has a history of its own making.
         entry.in_host = epoch;
-        let lost = known && !fresh;
-        let first = lost && std::mem::replace(&mut entry.told, epoch) != epoch;
         self.forget(sid);
         self.bound(sid);
-        match (lost, first) {
-            (false, _) => Beginning::Continued,
-            (true, first) => Beginning::Lost { first },
-        }
+        if known && !fresh { Beginning::Lost } else { Beginning::Continued }
     }
 
     fn current(&mut self, sid: &SessionId, epoch: u64) -> Option<&mut Record> {

@@ -259,7 +259,9 @@ async fn explain_waiting(mut state: StateWatch, mut has_begun: watch::Receiver<b
 
 async fn forward_notices(mut events: EventStream, output: Output) {
     while let Some(notice) = events.next().await {
-        if output.send(event::notice(&notice)).await.is_err() {
+        if let Some(line) = event::notice(&notice)
+            && output.send(line).await.is_err()
+        {
             return;
         }
     }

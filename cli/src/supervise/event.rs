@@ -5,14 +5,15 @@ use serde::Serialize;
 use turnhost_protocol::RequestId;
 use turnhost_supervisor::{HostNotice, TurnEvent};
 
-/// The line of an event of the host.
-pub(crate) fn notice(notice: &HostNotice) -> Vec<u8> {
-    line(notice)
+/// The line of an event of the host. `None` for a lost session: its next turn is told, in its place.
+pub(crate) fn notice(notice: &HostNotice) -> Option<Vec<u8>> {
+    (!matches!(notice, HostNotice::SessionLost { .. })).then(|| line(notice))
 }
 
-/// The line of an event of a turn. `None` for a lost session: the host's own notice says so, once.
+/// The line of an event of a turn.
 pub(crate) fn turn(request_id: &RequestId, event: &TurnEvent) -> Option<Vec<u8>> {
     match event {
+        TurnEvent::SessionLost { sid } => Some(line(&HostNotice::SessionLost { sid: sid.clone() })),
         TurnEvent::Lagged { deltas, bytes } => Some(lagged(request_id, *deltas, *bytes)),
         other => other.to_json().map(|frame| framed(request_id, &frame)),
     }

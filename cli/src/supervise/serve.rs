@@ -207,7 +207,9 @@ async fn send(output: Output, line: Vec<u8>, permit: OwnedSemaphorePermit) {
 
 async fn forward_events(mut events: EventStream, output: Output) {
     while let Some(notice) = events.next().await {
-        if output.send(event::notice(&notice)).await.is_err() {
+        if let Some(line) = event::notice(&notice)
+            && output.send(line).await.is_err()
+        {
             return;
         }
     }

@@ -125,6 +125,14 @@ impl Actor {
         detail: String,
     ) -> String {
         let mut message = detail;
+        if reason == FailReason::CrashLoop
+            && let Some(exit) = self.last_exit
+        {
+            message.push_str(&format!("; the last one {exit}"));
+            if let Some(line) = self.stderr.last() {
+                message.push_str(&format!(", its stderr ends: {line}"));
+            }
+        }
         if reason != FailReason::Crash {
             return message;
         }

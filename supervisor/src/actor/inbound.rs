@@ -214,12 +214,7 @@ impl Actor {
         let Some(sid) = permit.sid() else { return };
         match self.ledger.turn_begins(sid, epoch, *fresh_history) {
             Beginning::Continued => {}
-            Beginning::Lost { first } => {
-                permit.push(TurnEvent::SessionLost { sid: sid.clone() });
-                if first {
-                    self.subscribers.send(&HostNotice::SessionLost { sid: sid.clone() });
-                }
-            }
+            Beginning::Lost => permit.push(TurnEvent::SessionLost { sid: sid.clone() }),
         }
     }
 
