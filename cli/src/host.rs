@@ -1,11 +1,20 @@
 //! `turnhost host`: the compute host, as the binary `compute-host` is.
 
+use crate::{exit, say};
 use std::process::ExitCode;
+use turnhost_host::HostArgs;
 
-/// Options of `turnhost host`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+/// For the end of `--help`.
+pub(crate) const HELP: &str = "\
+Frames come on stdin and go out on stdout, one JSON object a line; docs/protocol.md has them. People
+use `turnhost run` or `turnhost supervise`, which start a host of their own. Here is one by hand:
 
-pub(crate) fn main(_: Args) -> ExitCode {
-    ExitCode::from(crate::exit::UNAVAILABLE)
+  (echo '{\"type\":\"turn.start\",\"sid\":\"s\",\"request_id\":\"t\",\"text\":\"hello\"}'; sleep 1) | turnhost host";
+
+/// Runs until its parent or a signal ends it.
+pub(crate) fn main(args: &HostArgs) -> ExitCode {
+    turnhost_host::run_builtin(args).unwrap_or_else(|error| {
+        say(format_args!("{error:#}"));
+        ExitCode::from(exit::FAILED)
+    })
 }

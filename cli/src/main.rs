@@ -41,8 +41,8 @@ enum Command {
     Run(run::Args),
     /// Own one host and be driven by JSON lines on stdin and stdout
     Supervise(supervise::Args),
-    /// Be the host: frames on stdin and stdout
-    Host(host::Args),
+    #[command(about = "Be the host: frames on stdin and stdout", after_help = host::HELP)]
+    Host(turnhost_host::HostArgs),
     /// The process between supervisor and host; internal
     #[command(hide = true)]
     Guard,
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     match command {
         Command::Run(args) => in_front(|| run::main(args)),
         Command::Supervise(args) => in_front(|| supervise::main(args)),
-        Command::Host(args) => host::main(args),
+        Command::Host(args) => host::main(&args),
         Command::Guard => {
             say(
                 "turnhost guard is started by a supervisor, with its orders in the environment; use `turnhost run` or \
