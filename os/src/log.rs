@@ -34,3 +34,50 @@ pub fn append_log_record(path: impl AsRef<Path>, record: &str) -> io::Result<()>
     let written = file.write(line.as_bytes())?;
     if written == line.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::Barrier;
+
+    #[test]
+    fn thirty_two_threads_never_tear_a_log_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.log");
+        let together = Barrier::new(32);
+        std::thread::scope(|scope| {
+            for writer in 0..32 {
+                let (path, together) = (&path, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    append_log_record(path, &format!("line-{writer:03}-{}", "x".repeat(2000))).unwrap();
+                });
+            }
+        });
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let expected: Vec<String> =
+            (0..32).map(|writer| format!("line-{writer:03}-{}", "x".repeat(2000))).collect();
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn the_log_is_its_owners_alone_and_its_folders_are_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b/agent.log");
+        append_log_record(&path, "one").unwrap();
+        append_log_record(&path, "two\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(&dir.path().join("a")), 0o700);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_opened_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(append_log_record(dir.path(), "one").is_err());
+    }
+}
