@@ -16,7 +16,7 @@ mod transcript;
 mod wait;
 
 pub use binaries::{binary, example};
-pub use process::{Ended, Launch, Process};
+pub use process::{Ended, Launch, Process, signal};
 pub use scenario::{MARKER, Scenario};
-pub use supervise::Supervise;
+pub use supervise::{Supervise, turn};
 pub use wait::{DEADLINE, wait_until};

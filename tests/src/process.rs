@@ -256,6 +256,23 @@ impl Process {
         found.unwrap_or_else(|transcript| panic!("waited in vain for {what}\n{transcript}"))
     }
 
+    /// Waits for the first frame of this type with this `request_id`.
+    #[track_caller]
+    pub fn answer(&self, request_id: &str, frame_type: &str) -> Value {
+        self.wait_for(&format!("{frame_type} of request {request_id}"), |frame| {
+            frame["request_id"] == request_id && frame["type"] == frame_type
+        })
+    }
+
+    /// Waits for the first frame that ends this turn: `turn.end` or `turn.error`.
+    #[track_caller]
+    pub fn ending(&self, request_id: &str) -> Value {
+        self.wait_for(&format!("the end of turn {request_id}"), |frame| {
+            frame["request_id"] == request_id
+                && (frame["type"] == "turn.end" || frame["type"] == "turn.error")
+        })
+    }
+
     /// Waits until its stdout ends.
     ///
     /// # Panics
@@ -295,6 +312,25 @@ impl Process {
     /// The frames so far with this `request_id`.
     pub fn frames_of(&self, request_id: &str) -> Vec<Value> {
         self.frames().into_iter().filter(|frame| frame["request_id"] == request_id).collect()
+    }
+
+    /// The types of the frames so far with this `request_id`, in order.
+    pub fn types_of(&self, request_id: &str) -> Vec<String> {
+        let text = |frame: &Value| frame["type"].as_str().unwrap_or_default().to_owned();
+        self.frames_of(request_id).iter().map(text).collect()
+    }
+
+    /// Where the first frame of this type with this `request_id` stands among all frames so far.
+    ///
+    /// # Panics
+    /// With the transcript, if there is none.
+    #[track_caller]
+    pub fn position(&self, request_id: &str, frame_type: &str) -> usize {
+        let at = |frame: &Value| frame["request_id"] == request_id && frame["type"] == frame_type;
+        match self.frames().iter().position(at) {
+            Some(position) => position,
+            None => self.fail(&format!("no {frame_type} of request {request_id}")),
+        }
     }
 
     /// Lines of its stdout that are no JSON objects, so far.
@@ -373,6 +409,24 @@ impl Drop for Process {
 #[expect(clippy::print_stderr, reason = "the report of a test that has failed")]
 fn complain(text: &str) {
     eprintln!("{text}");
+}
+
+/// Sends a signal to a process that the test did not start itself, by its identity.
+///
+/// # Panics
+/// If it is gone.
+#[track_caller]
+pub fn signal(pid: i32, signal: rustix::process::Signal) {
+    let process = turnhost_os::ProcessIdentity::of(pid).map(|identity| identity.open());
+    match process {
+        Some(Ok(handle)) => {
+            if let Err(error) = handle.signal(signal) {
+                panic!("cannot send {signal:?} to process {pid}: {error}");
+            }
+        }
+        Some(Err(error)) => panic!("cannot open process {pid}: {error}"),
+        None => panic!("there is no process {pid}"),
+    }
 }
 
 fn stdout_bytes(transcript: &Transcript, cut: &mut Vec<u8>, bytes: &[u8]) {

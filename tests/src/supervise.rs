@@ -137,12 +137,46 @@ impl Supervise {
         self.turn_frames(request_id).into_iter().filter(is_terminal).collect()
     }
 
+    /// Starts the host and waits until it is ready; gives the answer's result.
+    #[track_caller]
+    pub fn start(&self) -> Value {
+        self.ok(json!({"op": "start"}))
+    }
+
+    /// The pid of the host that runs now.
+    ///
+    /// # Panics
+    /// With the transcript, if none runs.
+    #[track_caller]
+    pub fn host_pid(&self) -> i32 {
+        let status = self.ok(json!({"op": "status"}));
+        match status["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()) {
+            Some(pid) => pid,
+            None => self.process.fail(&format!("no host runs: {status}")),
+        }
+    }
+
+    /// Submits a turn that must be accepted; gives the result. `more` are further fields of the frame.
+    #[track_caller]
+    pub fn submit(&self, sid: &str, request_id: &str, more: Value) -> Value {
+        self.ok(turn(sid, request_id, more))
+    }
+
     /// Closes its stdin and waits for its end.
     #[track_caller]
     pub fn finish(&mut self) -> Ended {
         self.process.close_stdin();
         self.process.wait_exit()
     }
+}
+
+/// The operation that submits a turn with the text `hi`; `more` are further fields of the frame.
+pub fn turn(sid: &str, request_id: &str, more: Value) -> Value {
+    let mut operation = json!({"op": "submit_turn", "sid": sid, "request_id": request_id, "text": "hi"});
+    if let (Value::Object(operation), Value::Object(more)) = (&mut operation, more) {
+        operation.extend(more);
+    }
+    operation
 }
 
 fn is_terminal(frame: &Value) -> bool {

@@ -421,20 +421,14 @@ fn serving(scenario: &Scenario) -> Process {
     scenario.faulty(&[json!({"hello": {}}), json!({"serve": true}), json!({"frame": {"type": "served"}})])
 }
 
-fn answer(host: &Process, request_id: &str, frame_type: &str) -> Value {
-    host.wait_for(&format!("{frame_type} for {request_id}"), |frame| {
-        frame["request_id"] == request_id && frame["type"] == frame_type
-    })
-}
-
 #[test]
 fn serve_runs_turns_with_exact_deltas_and_counts_the_history() {
     let scenario = Scenario::new();
     let host = serving(&scenario);
     host.send(&json!({"type": "session.seed", "sid": "s", "request_id": "seed", "report_messages": true, "history": [{"role": "user", "content": "x"}]}));
     host.send(&json!({"type": "turn.start", "sid": "s", "request_id": "r", "text": "hi", "delta_count": 3, "delay_s": 0, "delta_bytes": 16}));
-    let end = answer(&host, "r", "turn.end");
-    assert_eq!(answer(&host, "seed", "session.seeded")["message_count"], 1);
+    let end = host.answer("r", "turn.end");
+    assert_eq!(host.answer("seed", "session.seeded")["message_count"], 1);
     let frames = host.frames_of("r");
     assert_eq!(types(&frames), ["turn.started", "delta", "delta", "delta", "turn.end"]);
     let texts: Vec<_> = frames[1..4].iter().map(|frame| frame["text"].as_str().unwrap()).collect();
@@ -457,7 +451,7 @@ fn serve_sends_rpc_frames_in_place_of_deltas_if_the_turn_asks() {
     let scenario = Scenario::new();
     let host = serving(&scenario);
     host.send(&json!({"type": "turn.start", "sid": "s", "request_id": "r", "text": "hi", "delta_count": 2, "emit": "rpc"}));
-    answer(&host, "r", "turn.end");
+    host.answer("r", "turn.end");
     let frames = host.frames();
     assert_eq!(types(&frames), ["hello", "turn.started", "rpc", "rpc", "turn.end"]);
     assert_eq!(frames[2]["message"]["params"]["payload"]["text"], "s:hi:0000 ");
@@ -471,18 +465,18 @@ fn serve_interrupts_at_once_and_knows_every_outcome() {
     host.send(
         &json!({"type": "turn.start", "sid": "s", "request_id": "r", "delta_count": 100, "delay_s": 600}),
     );
-    answer(&host, "r", "delta");
+    host.answer("r", "delta");
     host.send(&json!({"type": "turn.start", "sid": "s", "request_id": "second"}));
     host.send(&json!({"type": "interrupt", "sid": "s", "request_id": "i1", "turn_id": "other"}));
     host.send(&json!({"type": "interrupt", "sid": "s", "request_id": "i2", "turn_id": "r"}));
     host.send(&json!({"type": "interrupt", "sid": "s", "request_id": "i3", "turn_id": "r"}));
     let outcomes: Vec<_> = ["i0", "i1", "i2", "i3"]
-        .map(|id| answer(&host, id, "interrupt.ack")["outcome"].as_str().unwrap().to_owned())
+        .map(|id| host.answer(id, "interrupt.ack")["outcome"].as_str().unwrap().to_owned())
         .into();
     assert_eq!(outcomes, ["not_found", "superseded", "applied", "already_ended"]);
-    let end = answer(&host, "r", "turn.end");
+    let end = host.answer("r", "turn.end");
     assert_eq!(end["interrupted"], true);
-    assert_eq!(answer(&host, "second", "turn.error")["reason"], "busy");
+    assert_eq!(host.answer("second", "turn.error")["reason"], "busy");
 }
 
 #[test]
@@ -494,9 +488,9 @@ fn serve_leaves_a_hanging_turn_alone_until_shutdown() {
     host.send(&json!({"type": "interrupt", "sid": "s", "request_id": "i"}));
     host.send(&json!({"type": "shutdown", "request_id": "bye"}));
     assert_eq!(host.wait_exit(), Ended::Code(0));
-    assert_eq!(answer(&host, "i", "interrupt.ack")["applied"], true);
-    assert_eq!(answer(&host, "r", "turn.error")["reason"], "shutdown");
-    assert_eq!(answer(&host, "r2", "turn.end")["interrupted"], true);
+    assert_eq!(host.answer("i", "interrupt.ack")["applied"], true);
+    assert_eq!(host.answer("r", "turn.error")["reason"], "shutdown");
+    assert_eq!(host.answer("r2", "turn.end")["interrupted"], true);
     assert_eq!(types(&host.frames()).last(), Some(&"shutdown.ack"));
 }
 
@@ -518,15 +512,15 @@ fn serve_answers_controls_seeds_responds_and_whatever_it_does_not_know() {
     host.send_bytes(b"{]\n[]\n\n");
     host.close_stdin();
     assert_eq!(host.wait_exit(), Ended::Code(0));
-    assert_eq!(answer(&host, "c1", "control.ack")["message_count"], 2);
-    assert_eq!(answer(&host, "c2", "control.ack")["message_count"], 0);
-    assert_eq!(answer(&host, "c3", "control.error")["message"], "unclassified route: nope");
-    assert_eq!(answer(&host, "c4", "control.error")["message"], "use turn.start or interrupt");
-    assert_eq!(answer(&host, "c5", "control.error")["message"], "session not found");
-    answer(&host, "m", "reload_mcp.ack");
-    answer(&host, "p", "respond.ack");
-    assert_eq!(answer(&host, "u", "error")["message"], "unknown frame type: what");
-    assert_eq!(answer(&host, "no-sid", "error")["message"], "sid required");
+    assert_eq!(host.answer("c1", "control.ack")["message_count"], 2);
+    assert_eq!(host.answer("c2", "control.ack")["message_count"], 0);
+    assert_eq!(host.answer("c3", "control.error")["message"], "unclassified route: nope");
+    assert_eq!(host.answer("c4", "control.error")["message"], "use turn.start or interrupt");
+    assert_eq!(host.answer("c5", "control.error")["message"], "session not found");
+    host.answer("m", "reload_mcp.ack");
+    host.answer("p", "respond.ack");
+    assert_eq!(host.answer("u", "error")["message"], "unknown frame type: what");
+    assert_eq!(host.answer("no-sid", "error")["message"], "sid required");
     let errors: Vec<_> = host
         .frames()
         .iter()

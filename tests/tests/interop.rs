@@ -70,7 +70,7 @@ fn the_peers_supervisor_drives_our_host() {
     assert_eq!((&again["new_pid"], &again["end"]["type"]), (&json!(true), &json!("turn.end")));
 
     assert_eq!(step("shutdown")["exit_code"], 0);
-    assert_eq!(peer.wait_exit(), Ended::Exited(0));
+    assert_eq!(peer.wait_exit(), Ended::Code(0));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn our_supervisor_drives_the_peers_host() {
 
     let report = supervise.ok(json!({"op": "shutdown"}));
     assert_eq!((&report["exit_code"], &report["survivors"]), (&json!(0), &json!([])));
-    assert_eq!(supervise.finish(), Ended::Exited(0));
+    assert_eq!(supervise.finish(), Ended::Code(0));
 }
 
 /// A turn of three deltas whose end counts `messages` in the history.
