@@ -84,7 +84,10 @@ fn an_error_and_a_panic_end_one_turn_and_leave_the_others_alone() {
     assert_eq!(host.answer("r3", "turn.end")["final_response"], "fine");
     host.send(&json!({"type": "respond", "sid": "other", "request_id": "p", "approval_id": question["approval_id"], "choice": "go"}));
     let end = host.answer("alive", "turn.end");
-    assert!(end["final_response"].as_str().is_some_and(|text| text.starts_with('a') && text.ends_with('b')), "{end}");
+    assert!(
+        end["final_response"].as_str().is_some_and(|text| text.starts_with('a') && text.ends_with('b')),
+        "{end}"
+    );
     closed(host);
 }
 
