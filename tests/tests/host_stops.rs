@@ -17,9 +17,13 @@ fn obedient(host: &Process, sid: &str, request_id: &str) {
     host.answer(request_id, "delta");
 }
 
-/// Starts a turn that ignores interrupts.
+/// Starts a turn whose program ignores every polite way to end it.
 fn stuck(host: &Process, sid: &str, request_id: &str) {
-    script(host, sid, request_id, json!([{"delta": "a"}, {"hang": true}]));
+    let command = "trap '' INT TERM HUP; echo ready; while :; do sleep 1; done";
+    let agent = json!({"name": "exec", "argv": ["sh", "-c", command], "prompt": "none"});
+    host.send(
+        &json!({"type": "turn.start", "sid": sid, "request_id": request_id, "text": "hi", "agent": agent}),
+    );
     host.answer(request_id, "delta");
 }
 

@@ -184,7 +184,7 @@ fn a_slow_reader_gets_merged_deltas_and_one_gap_and_holds_up_nobody() {
     supervise
         .process
         .send(&json!({"id": "t", "op": "submit_turn", "sid": "s", "request_id": "r", "text": "hi",
-        "delta_count": 60_000, "delay_s": 0, "delta_bytes": 1000}));
+        "delta_count": 20_000, "delay_s": 0, "delta_bytes": 1000}));
     // More than any buffer on the way; the host would never end the turn if it were held up.
     supervise.process.send(&json!({"id": "u", "op": "submit_turn", "sid": "s2", "request_id": "r2", "text": "hi", "delta_count": 1}));
     supervise.process.read_stdout();
@@ -198,7 +198,7 @@ fn a_slow_reader_gets_merged_deltas_and_one_gap_and_holds_up_nobody() {
     let lagged: Vec<&Value> =
         all.iter().filter(|frame| frame["event"] == "lagged" && frame["request_id"] == "r").collect();
     let lost: u64 = lagged.iter().filter_map(|event| event["bytes"].as_u64()).sum();
-    assert_eq!(told as u64 + lost, 60_000 * 1000, "every byte was told or counted as lost");
+    assert_eq!(told as u64 + lost, 20_000 * 1000, "every byte was told or counted as lost");
     assert_eq!(supervise.endings("r").len(), 1);
     finished(supervise);
 }
@@ -223,6 +223,23 @@ fn the_end_of_stdin_term_int_and_a_closed_stdout_shut_down_cleanly() {
             assert_eq!(supervise.endings("r").len(), 1, "{how}");
         }
     }
+}
+
+/// Waits until the host is known to have ended and the next start is planned; gives that event and its index.
+fn backing_off(supervise: &Supervise) -> (usize, Value) {
+    supervise.process.wait_for_after(0, "the back-off", |event| {
+        event["state"] == "backing_off" && !event["last_exit"].is_null()
+    })
+}
+
+/// Writes the script, which may be written anew before the next start, and gives the host that plays it.
+fn scripted(script: &std::path::Path, steps: &[Value]) -> Vec<String> {
+    let text: String = steps.iter().map(|step| format!("{step}\n")).collect();
+    if let Err(error) = std::fs::write(script, text) {
+        panic!("{}: {error}", script.display());
+    }
+    let program = turnhost_testkit::binary("faulty-host").display().to_string();
+    vec![program, "--script".to_owned(), script.display().to_string()]
 }
 
 fn kill_host(supervise: &Supervise) {
@@ -266,7 +283,7 @@ fn a_crash_ends_the_turn_with_its_reason_and_the_host_comes_back() {
 
     let (_, ready) = supervise.state_after(0, "ready");
     assert_eq!(ready["incarnation"], 1);
-    let (backing_off_at, backing_off) = supervise.state_after(0, "backing_off");
+    let (backing_off_at, backing_off) = backing_off(&supervise);
     assert_eq!(backing_off["last_exit"], json!({"code": null, "signal": 9, "signal_name": "SIGKILL"}));
     let (_, ready) = supervise.state_after(backing_off_at, "ready");
     assert_eq!((&ready["incarnation"], &ready["restarts"]), (&json!(2), &json!(1)));
@@ -318,12 +335,13 @@ fn an_ending_that_is_in_the_pipe_when_the_host_dies_wins_over_the_crash() {
             json!({"signal": "KILL"}),
         ]);
         let supervise = scenario.supervise(&["--respawn-max", "0"], &host);
+        let mut after = 0;
         for round in 0..20 {
             let id = format!("r{round}");
             supervise.start();
             supervise.submit("s", &id, json!({}));
             assert_eq!(supervise.ending(&id)["type"], "turn.end");
-            supervise.state_after(0, "crash_looped");
+            after = supervise.state_after(after, "crash_looped").0 + 1;
             assert_eq!(supervise.endings(&id).len(), 1);
             supervise.ok(json!({"op": "reset"}));
         }
@@ -377,16 +395,7 @@ fn of_a_thousand_open_turns_each_has_exactly_one_ending_when_the_host_is_killed(
         json!({"frame": {"type": "turn.end", "sid": "s0", "request_id": "$t.request_id", "interrupted": false}}),
         json!({"signal": "STOP"}),
     ];
-    let write = |steps: &[Value]| {
-        let text: String = steps.iter().map(|step| format!("{step}\n")).collect();
-        assert!(std::fs::write(&script, text).is_ok());
-    };
-    write(&first);
-    let host = [
-        turnhost_testkit::binary("faulty-host").display().to_string(),
-        "--script".to_owned(),
-        script.display().to_string(),
-    ];
+    let host = scripted(&script, &first);
     let options = [
         "--unavailable-after-ms",
         "600000",
@@ -424,7 +433,7 @@ fn of_a_thousand_open_turns_each_has_exactly_one_ending_when_the_host_is_killed(
         assert_eq!(answer["ok"], true, "{answer}");
     }
     assert_eq!(supervise.ok(json!({"op": "status"}))["open"]["turns"].as_array().map(Vec::len), Some(1000));
-    write(&[json!({"hello": {}}), json!({"serve": true})]);
+    scripted(&script, &[json!({"hello": {}}), json!({"serve": true})]);
     // While the supervisor sleeps the first turn's end goes into the pipe, and the host is killed.
     supervise.process.signal(Signal::SIGSTOP);
     turnhost_testkit::signal(pid, rustix::process::Signal::CONT);
@@ -486,7 +495,7 @@ fn sessions_are_seeded_again_with_their_history_as_it_stood() {
     supervise.submit("s", "r1", json!({"delta_count": 1}));
     assert_eq!(supervise.ending("r1")["message_count"], 3);
     kill_host(&supervise);
-    let (at, _) = supervise.state_after(0, "backing_off");
+    let (at, _) = backing_off(&supervise);
     supervise.state_after(at, "ready");
     supervise.submit("s", "r2", json!({"delta_count": 1}));
     let end = supervise.ending("r2");
@@ -502,7 +511,7 @@ fn a_reseed_comes_before_anything_else_and_a_reset_is_remembered() {
     supervise.ok(json!({"op": "seed", "sid": "s", "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}));
     supervise.ok(json!({"op": "control", "sid": "s", "route_name": "session.reset"}));
     kill_host(&supervise);
-    supervise.state_after(0, "backing_off");
+    backing_off(&supervise);
     // Submitted while no host is there: the seed must overtake it.
     supervise.submit("s", "r", json!({"delta_count": 1}));
     assert_eq!(supervise.ending("r")["message_count"], 2);
@@ -512,6 +521,7 @@ fn a_reseed_comes_before_anything_else_and_a_reset_is_remembered() {
 #[test]
 fn a_session_that_cannot_be_seeded_again_is_told_as_lost_before_its_next_turn() {
     let scenario = Scenario::new();
+    let script = scenario.home().join("script");
     // The turn's messages are not reported by this host, so the history as it stands is not known.
     let steps = [
         json!({"hello": {}}),
@@ -521,13 +531,15 @@ fn a_session_that_cannot_be_seeded_again_is_told_as_lost_before_its_next_turn() 
         json!({"frame": {"type": "turn.end", "sid": "s", "request_id": "$t.request_id"}}),
         json!({"read": 100_000}),
     ];
-    let supervise = scenario.supervise(&["--backoff-base-ms", "1"], &scenario.faulty_argv(&steps));
+    let host = scripted(&script, &steps);
+    let supervise = scenario.supervise(&["--backoff-base-ms", "1"], &host);
     supervise.ok(json!({"op": "seed", "sid": "s", "history": [{"role": "user", "content": "a"}]}));
     supervise.submit("s", "r1", json!({}));
     supervise.ending("r1");
+    scripted(&script, &[json!({"hello": {}}), json!({"serve": true})]);
     kill_host(&supervise);
-    supervise.state_after(0, "backing_off");
-    supervise.submit("s", "r2", json!({}));
+    backing_off(&supervise);
+    supervise.submit("s", "r2", json!({"delta_count": 1}));
     let lost = supervise.event("session_lost", |_| true);
     assert_eq!(lost["sid"], "s");
     supervise.ending("r2");
@@ -542,12 +554,7 @@ fn a_session_that_cannot_be_seeded_again_is_told_as_lost_before_its_next_turn() 
 fn too_many_crashes_end_what_waits_and_refuse_everything_until_reset() {
     let scenario = Scenario::new();
     let script = scenario.home().join("script");
-    assert!(std::fs::write(&script, "{\"hello\":{}}\n{\"exit\":1}\n").is_ok());
-    let host = [
-        turnhost_testkit::binary("faulty-host").display().to_string(),
-        "--script".to_owned(),
-        script.display().to_string(),
-    ];
+    let host = scripted(&script, &[json!({"hello": {}}), json!({"exit": 1})]);
     let supervise = scenario.supervise(
         &["--respawn-max", "2", "--backoff-base-ms", "1", "--unavailable-after-ms", "600000"],
         &host,
@@ -566,7 +573,7 @@ fn too_many_crashes_end_what_waits_and_refuse_everything_until_reset() {
         (&status["state"], &status["incarnation"], &status["pid"]),
         (&json!("crash_looped"), &json!(3), &Value::Null)
     );
-    assert!(std::fs::write(&script, "{\"hello\":{}}\n{\"serve\":true}\n").is_ok());
+    scripted(&script, &[json!({"hello": {}}), json!({"serve": true})]);
     assert_eq!(supervise.ok(json!({"op": "reset"})), json!({"state": "stopped"}));
     supervise.start();
     supervise.submit("s", "r", json!({"delta_count": 1}));
@@ -600,7 +607,7 @@ fn a_shutdown_during_the_back_off_starts_nothing_more() {
     supervise.start();
     supervise.submit("s", "r1", json!({}));
     supervise.ending("r1");
-    let (_, event) = supervise.state_after(0, "backing_off");
+    let event = supervise.event("state", |event| event["next_start_in_ms"].as_u64() > Some(10_000));
     assert!(
         event["next_start_in_ms"].as_u64().is_some_and(|ms| (200_000..=600_000).contains(&ms)),
         "{event}"

@@ -12,7 +12,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-use turnhost_protocol::{hello, limits};
+use turnhost_protocol::hello;
 
 /// Why the program ends.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Player {
             ("hermes_home".to_owned(), json!(std::env::var("HERMES_HOME").unwrap_or_default())),
             ("protocol".to_owned(), json!(hello::PROTOCOL_VERSION)),
             ("capabilities".to_owned(), json!(hello::CAPABILITIES)),
-            ("max_frame_bytes".to_owned(), json!(limits::MAX_FRAME_BYTES)),
+            ("max_frame_bytes".to_owned(), json!(serve::limit())),
             ("host_ns".to_owned(), json!(self.output.host_ns())),
         ]
         .into_iter()

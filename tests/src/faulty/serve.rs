@@ -235,6 +235,11 @@ impl Host<'_> {
         if session.report_messages {
             fields.push(("messages_appended", json!(appended)));
         }
+        // The answer is in the frame twice if messages are reported.
+        if appended.iter().map(|message| message.to_string().len()).sum::<usize>() * 2 > limit() {
+            fields.retain(|(name, _)| *name != "final_response" && *name != "messages_appended");
+            fields.push(("omitted", json!(["final_response", "messages_appended"])));
+        }
         self.output.active_turns.store(self.turns.len() as u64, Ordering::Relaxed);
         self.answer("turn.end", &turn.sid, &turn.request_id, &fields)
     }
@@ -324,6 +329,12 @@ impl Turn {
         self.due = Some(now + self.delay);
         Ok(())
     }
+}
+
+/// The largest frame in bytes, as the parent says.
+pub(crate) fn limit() -> usize {
+    let told = std::env::var("HERMES_COMPUTE_HOST_MAX_FRAME_BYTES").ok();
+    told.and_then(|text| text.parse().ok()).unwrap_or(turnhost_protocol::limits::MAX_FRAME_BYTES)
 }
 
 fn text<'a>(frame: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
