@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// The time in between says nothing about the child, which most likely did not run either.
 const SUSPENDED_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a child whose stdin is broken may take to exit by itself, so that its own status is what is reported.
-pub(super) const BROKEN_PIPE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a child with a broken pipe may take to exit by itself, so that its own status is what is reported.
+const BROKEN_PIPE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long the exit of a killed child is waited for: a process in the kernel's hands may never come back.
 pub(super) const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -23,6 +23,8 @@ pub(super) struct Incarnation {
     pub last_alive: Instant,
     /// It has sent a heartbeat: silence means something.
     pub armed: bool,
+    /// A pipe of it is closed.
+    broken: bool,
     /// Since when its stdin has taken nothing although something is there for it.
     pub stalled_since: Option<Instant>,
 }
@@ -59,7 +61,7 @@ pub(super) enum Cause {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Judgement {
     Fine,
-    NoHello,
+    NoHello { detail: String },
     Hung { detail: String },
 }
 
@@ -70,7 +72,31 @@ impl Incarnation {
             registered: false,
             last_alive: now,
             armed: false,
+            broken: false,
             stalled_since: None,
+        }
+    }
+
+    /// One that followed another on the same pipes: its hello is here already.
+    pub(super) fn restarted(now: Instant, policy: &Policy) -> Self {
+        Self { stage: Stage::Reseeding, registered: true, ..Self::new(now, policy) }
+    }
+
+    /// One of its pipes is broken: it is about to exit, or it closed the pipe and lives. It gets a moment to say which.
+    /// True if it takes input no more and might have until now.
+    pub(super) fn break_pipe(&mut self, now: Instant) -> bool {
+        let moment = later(now, BROKEN_PIPE_PATIENCE);
+        match &mut self.stage {
+            Stage::Starting { deadline } => {
+                self.broken = true;
+                *deadline = moment.min(*deadline);
+                false
+            }
+            Stage::Reseeding | Stage::Ready => {
+                self.stage = Stage::Dying { cause: Cause::BrokenPipe, killed: false, deadline: moment };
+                true
+            }
+            Stage::Dying { .. } => false,
         }
     }
 
@@ -98,7 +124,12 @@ impl Incarnation {
                     *deadline = later(now, policy.hello_timeout);
                     return Judgement::Fine;
                 }
-                Judgement::NoHello
+                let detail = if self.broken {
+                    "the host closed its pipes before it said hello".to_owned()
+                } else {
+                    format!("no hello in {:.1} s", policy.hello_timeout.as_secs_f64())
+                };
+                Judgement::NoHello { detail }
             }
             Stage::Reseeding | Stage::Ready => {
                 if let Some(at) = self.silent_at(policy)

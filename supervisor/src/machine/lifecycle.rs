@@ -1,6 +1,6 @@
 //! When a child is spawned, accepted and killed, and what its end means.
 
-use super::incarnation::{BROKEN_PIPE_PATIENCE, Cause, Incarnation, Judgement, KILL_PATIENCE, Stage};
+use super::incarnation::{Cause, Incarnation, Judgement, KILL_PATIENCE, Stage};
 use super::requests::{Loss, LossKind};
 use super::types::{Effect, Exit, StartFault};
 use super::{Down, Machine, Phase, Step};
@@ -164,11 +164,7 @@ impl<W, R> Machine<W, R> {
             Decision::RetryAt(_) => {
                 self.epoch += 1;
                 self.restarts += 1;
-                self.child = Some(Incarnation {
-                    stage: Stage::Reseeding,
-                    registered: true,
-                    ..Incarnation::new(now, &self.policy)
-                });
+                self.child = Some(Incarnation::restarted(now, &self.policy));
                 self.publish(out);
                 out.push(Effect::Register { epoch: self.epoch });
                 out.push(Effect::Reseed { epoch: self.epoch });
@@ -180,18 +176,14 @@ impl<W, R> Machine<W, R> {
         }
     }
 
-    /// The pipe is broken, so the child is about to exit or has closed its stdin: it gets a moment to say which.
     pub(super) fn on_write_failed(&mut self, now: Instant, out: &mut Vec<Effect<W, R>>) {
         self.outbox.clear();
         match (&mut self.phase, self.child.as_mut()) {
-            (Phase::Running, Some(child)) => match child.stage {
-                Stage::Reseeding | Stage::Ready => {
-                    let deadline = later(now, BROKEN_PIPE_PATIENCE);
-                    child.stage = Stage::Dying { cause: Cause::BrokenPipe, killed: false, deadline };
+            (Phase::Running, Some(child)) => {
+                if child.break_pipe(now) {
                     self.pending.wait_until(later(now, self.policy.unavailable_after));
                 }
-                Stage::Starting { .. } | Stage::Dying { .. } => {}
-            },
+            }
             (Phase::Stopping(stop), Some(_)) if stop.is_draining() => {
                 self.kill_child(now, Cause::BrokenPipe, out);
             }
@@ -354,11 +346,8 @@ impl<W, R> Machine<W, R> {
         }
         match child.judge(now, &self.policy) {
             Judgement::Fine => {}
-            Judgement::NoHello => {
-                let fault = StartFault {
-                    kind: ErrorKind::NoHello,
-                    detail: format!("no hello in {:.1} s", self.policy.hello_timeout.as_secs_f64()),
-                };
+            Judgement::NoHello { detail } => {
+                let fault = StartFault { kind: ErrorKind::NoHello, detail };
                 self.kill_child(now, Cause::NoHello, out);
                 self.answer_start(Err(fault), out);
             }

@@ -27,10 +27,10 @@ mod tests;
 mod walk;
 
 pub(crate) use types::{
-    Counted, Effect, Ending, Exit, Input, Lookup, OpenRequest, Policy, Refused, Request, RequestKind,
-    Snapshot, StartFault, StopPlan, StopReport,
+    Counted, Effect, Ending, Exit, Input, Lookup, OpenPhase, OpenRequest, Policy, Refused, Request,
+    RequestKind, Snapshot, StartFault, StopPlan, StopReport, SubmitPhase,
 };
-pub use types::{HostState, OpenPhase, StopStep, SubmitPhase};
+pub use types::{HostState, StopStep};
 
 use crate::pending::{EndedRequests, Pending};
 use crate::restart::{Jitter, RestartBudget};
@@ -274,16 +274,6 @@ impl<W, R> Machine<W, R> {
     /// Every open request, in order of arrival.
     pub(crate) fn open_requests(&self) -> Vec<OpenRequest<'_>> {
         self.pending.describe(self.takes_input())
-    }
-
-    /// Open turns.
-    pub(crate) fn open_turns(&self) -> usize {
-        self.pending.turns()
-    }
-
-    /// Open requests of which no byte was handed to a pipe.
-    pub(crate) fn unsent(&self) -> usize {
-        self.pending.unsent_count()
     }
 
     fn is_live(&self, epoch: u64) -> bool {

@@ -60,7 +60,7 @@ pub(crate) struct Request<W> {
 
 /// Whether an accepted request is on its way to a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SubmitPhase {
+pub(crate) enum SubmitPhase {
     /// It waits for a child.
     Waiting,
     /// A child is ready and it is in the queue to its stdin.
@@ -140,7 +140,7 @@ pub(crate) enum Input<R> {
     TurnFailed { epoch: u64, id: RequestId, reason: FailReason, detail: String },
     /// So many bytes of [`Machine::outgoing`] went into the pipe.
     Wrote { epoch: u64, bytes: usize },
-    /// The pipe is broken.
+    /// Its stdin is broken, or its stdout ended: nothing more can be had from it.
     WriteFailed { epoch: u64 },
     /// The child is gone, and all that its stdout held has been read.
     Exited { epoch: u64, exit: Exit },
@@ -219,9 +219,8 @@ pub(crate) struct OpenRequest<'a> {
 }
 
 /// How far an open request has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OpenPhase {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenPhase {
     /// It waits for a child.
     Waiting,
     /// It is on its way to the child, or was handed over.

@@ -476,10 +476,10 @@ impl World {
         assert_eq!(shown, pending, "given = resolved + refused + open, in order of arrival");
         assert_eq!(self.machine.snapshot(), self.published, "a change was not published");
         let turns = open.iter().filter(|open| *open.kind == RequestKind::Turn).count();
-        assert_eq!(self.machine.open_turns(), turns);
+        assert_eq!(self.machine.pending.turns(), turns);
         let unsent: Vec<&Given> =
             self.given.iter().filter(|g| g.fate == Fate::Pending && g.handed.is_none()).collect();
-        assert_eq!(self.machine.unsent(), unsent.len());
+        assert_eq!(self.machine.pending.unsent_count(), unsent.len());
         for open in &open {
             let given = &self.given[self.open_ids[open.id]];
             if let Some(epoch) = given.handed {
@@ -811,7 +811,7 @@ impl World {
             self.unswept_since = Some(self.now);
             let input = Input::Exited { epoch, exit };
             self.give(input);
-            if self.machine.unsent() > 0 {
+            if self.machine.pending.unsent_count() > 0 {
                 self.seen.note("carried over a crash");
             }
             assert_eq!(self.registered, None, "a child that is gone stayed registered");

@@ -328,13 +328,22 @@ fn a_child_that_only_closed_its_stdin_is_killed() {
 }
 
 #[test]
-fn a_write_that_fails_before_hello_is_left_to_the_hello_limit() {
-    let mut rig = rig();
+fn a_pipe_that_breaks_before_hello_shortens_the_hello_limit_to_a_second() {
+    let mut rig = rig_with(policy());
     rig.give(Input::Start);
+    rig.wait(secs(1));
     assert_eq!(rig.give(Input::WriteFailed { epoch: 1 }), []);
     assert_eq!(rig.state(), HostState::Starting);
-    rig.hello();
-    assert_eq!(rig.state(), HostState::Ready);
+    assert_eq!(rig.wait(secs(1) - MS), []);
+    let detail = "the host closed its pipes before it said hello".to_owned();
+    let fault = StartFault { kind: ErrorKind::NoHello, detail };
+    assert_eq!(rig.wait(MS), [Effect::Kill { epoch: 1 }, Effect::Started(Err(fault))]);
+
+    let mut rig = rig_with(policy());
+    rig.give(Input::Start);
+    rig.wait(secs(10) - MS);
+    rig.give(Input::WriteFailed { epoch: 1 });
+    assert_eq!(rig.wait(MS)[0], Effect::Kill { epoch: 1 }, "it never makes the limit longer");
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn a_broken_terminal_frame_of_an_unsent_turn_ends_nothing() {
     let reason = FailReason::Protocol;
     let out = rig.give(Input::TurnFailed { epoch: 1, id: "t".into(), reason, detail: "why".to_owned() });
     assert_eq!(out, [Effect::Count(Counted::UnknownRequest)]);
-    assert_eq!(rig.machine.open_turns(), 1);
+    assert_eq!(rig.machine.pending.turns(), 1);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn writes_in_pieces_hand_over_one_request_after_the_other() {
     while rig.machine.has_outgoing() {
         text.push(rig.outgoing().remove(0));
         rig.wrote(1);
-        unsent.push(rig.machine.unsent());
+        unsent.push(rig.machine.pending.unsent_count());
     }
     assert_eq!(text, "aaa\nbbb\nccc\n");
     assert_eq!(unsent, [2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0]);
@@ -168,7 +168,7 @@ fn a_write_can_end_anywhere() {
         rig.turn("bbb", "s2");
         rig.wrote(first);
         assert_eq!(rig.outgoing(), "aaa\nbbb\n"[first..]);
-        assert_eq!(rig.machine.unsent(), 2 - first.div_ceil(4));
+        assert_eq!(rig.machine.pending.unsent_count(), 2 - first.div_ceil(4));
         let lines: Vec<&[u8]> = rig.machine.outgoing().collect();
         assert_eq!(lines.len(), 2 - first / 4, "one slice for each line that is left");
     }

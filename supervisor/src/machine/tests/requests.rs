@@ -69,11 +69,11 @@ fn as_many_requests_wait_as_the_policy_says() {
     for kind in [RequestKind::Turn, RequestKind::Call, RequestKind::Seed] {
         assert_eq!(rig.refused("c", kind), ErrorKind::Overloaded);
     }
-    assert_eq!(rig.machine.unsent(), 2);
+    assert_eq!(rig.machine.pending.unsent_count(), 2);
     rig.hello();
     assert_eq!(rig.refused("c", RequestKind::Turn), ErrorKind::Overloaded, "nothing was written yet");
     rig.wrote(1);
-    assert_eq!(rig.machine.unsent(), 1);
+    assert_eq!(rig.machine.pending.unsent_count(), 1);
     rig.turn("c", "s");
     assert_eq!(rig.refused("d", RequestKind::Interrupt { turn_id: Some("a".into()) }), ErrorKind::Overloaded);
 }
@@ -278,13 +278,13 @@ fn open_requests_are_shown_in_order_of_arrival_with_their_phase() {
         OpenRequest { id: &a, sid: &s2, kind: &RequestKind::Call, phase: OpenPhase::Waiting, since: rig.now },
     ];
     assert_eq!(open, expected);
-    assert_eq!((rig.machine.open_turns(), rig.machine.unsent()), (1, 2));
+    assert_eq!((rig.machine.pending.turns(), rig.machine.pending.unsent_count()), (1, 2));
     rig.hello();
     assert_eq!(rig.open(), [("b".to_owned(), OpenPhase::Sent), ("a".to_owned(), OpenPhase::Sent)]);
     rig.write_all();
     rig.started("b");
     assert_eq!(rig.open(), [("b".to_owned(), OpenPhase::Started), ("a".to_owned(), OpenPhase::Sent)]);
-    assert_eq!((rig.machine.open_turns(), rig.machine.unsent()), (1, 0));
+    assert_eq!((rig.machine.pending.turns(), rig.machine.pending.unsent_count()), (1, 0));
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn every_kind_of_failed_start_counts_in_the_budget_from_a_request_too() {
         }
         fail(&mut rig);
         assert_eq!(rig.state(), HostState::CrashLooped, "{name}");
-        assert_eq!(rig.machine.open_turns(), 0, "{name}");
+        assert_eq!(rig.machine.pending.turns(), 0, "{name}");
     }
 }
 

@@ -107,14 +107,15 @@ fn schedule(drain: Duration, budget: Duration, grace: Duration) -> Vec<(&'static
     out.extend(rig.wait(budget));
     assert_eq!(rig.state(), HostState::Stopped, "the whole stop fits in its budget");
     assert!(out.contains(&Effect::Abandon { epoch: 1 }), "{out:?}");
-    assert_eq!(rig.machine.open_turns(), 0);
+    assert_eq!(rig.machine.pending.turns(), 0);
     steps(&out)
 }
 
 #[test]
 fn every_wait_is_clipped_so_that_the_kill_comes_early_enough() {
-    let cases: [(u64, u64, u64, &[(&str, u64)]); 10] = [
-        // drain, budget, grace; steps. All figures in milliseconds.
+    /// Drain, budget, grace; steps. All figures in milliseconds.
+    type Case = (u64, u64, u64, &'static [(&'static str, u64)]);
+    let cases: [Case; 10] = [
         (0, 60_000, 10_000, &[("ask", 0), ("term", 10_000), ("kill", 20_000), ("abandoned", 60_000)]),
         (0, 25_000, 10_000, &[("ask", 0), ("term", 10_000), ("kill", 20_000), ("abandoned", 25_000)]),
         (
