@@ -4,6 +4,7 @@
 mod approvals;
 mod commands;
 mod controls;
+mod events;
 mod stops;
 mod turns;
 

@@ -4,8 +4,8 @@ use super::Host;
 use crate::io::outbox::Address;
 use crate::session::gate::Refusal;
 use crate::session::history::Ending;
-use crate::session::{Session, Usage, cwd_or_host};
-use crate::turn::context::{Interrupt, Room, Sink, TurnContext, TurnProcesses, Work, WorkItem};
+use crate::session::{Session, cwd_or_host};
+use crate::turn::context::{Interrupt, Sink, TurnContext, TurnProcesses, Work, WorkItem};
 use crate::turn::table::{Generated, Launch, Phase, Turn};
 use crate::turn::{Agent, AgentError, AgentResult, Answer};
 use std::collections::BTreeMap;
@@ -13,14 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use turnhost_protocol::frame::{EventBody, TurnEnd, TurnError, TurnStart, TurnStarted};
-use turnhost_protocol::{FailReason, RawJson, RequestId, SessionId};
+use turnhost_protocol::frame::{TurnEnd, TurnError, TurnStart, TurnStarted};
+use turnhost_protocol::{FailReason, RequestId, SessionId};
 
 /// Names a turn in the environment of its processes, so that those which detach themselves are found.
 pub(super) const TURN_MARKER: &str = "TURNHOST_TURN";
-
-/// Tool calls of one turn whose names are remembered for the front end.
-const TOOLS_KEPT: usize = 256;
 
 /// How a turn came to its end.
 enum How {
@@ -200,60 +197,6 @@ impl Host {
         }
     }
 
-    /// An event as an agent gave it: anything that is no object with `kind` is left out, and says so in the log.
-    fn on_event(&mut self, id: u64, body: &RawJson, room: Room) {
-        let Some(turn) = self.turns.get(id) else { return };
-        let fields = body.read::<serde_json::Map<String, serde_json::Value>>().ok();
-        let Some(mut fields) =
-            fields.filter(|fields| fields.get("kind").is_some_and(|kind| kind.is_string()))
-        else {
-            let (sid, turn) = (&turn.sid, &turn.request_id);
-            tracing::warn!(%sid, %turn, "an event that is no object with `kind` was left out");
-            return;
-        };
-        // The frame's own fields are the host's to say.
-        for own in ["type", "sid", "request_id", "seq", "host_ns"] {
-            fields.remove(own);
-        }
-        if fields.get("kind").and_then(|kind| kind.as_str()) == Some("usage") {
-            let usage = serde_json::from_value::<Usage>(serde_json::Value::Object(fields.clone()));
-            if let (Ok(usage), Some(session)) = (usage, self.sessions.get_mut(&turn.sid)) {
-                session.usage.add(usage);
-            }
-        }
-        self.say_fields(id, &fields, Some(room));
-    }
-
-    pub(super) fn say_event(&mut self, id: u64, body: &EventBody, room: Option<Room>) {
-        if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(body) {
-            self.say_fields(id, &fields, room);
-        }
-    }
-
-    fn say_fields(
-        &mut self,
-        id: u64,
-        fields: &serde_json::Map<String, serde_json::Value>,
-        room: Option<Room>,
-    ) {
-        let Some(turn) = self.turns.get_mut(id) else { return };
-        let Ok(body) = RawJson::from_value(fields) else { return };
-        let to = turn.address();
-        let seq = turn.next_seq();
-        if !self.out.event(&to, seq, &body, room) {
-            let text =
-                format!("an event of {} bytes was left out: too large for a frame", body.as_str().len());
-            if let Ok(status) = RawJson::from_value(&EventBody::Status { text }) {
-                self.out.event(&to, seq, &status, None);
-            }
-        }
-        if self.options.rpc_events
-            && let Some((kind, payload)) = crate::rpc::mirrored(fields, &mut turn.tools, TOOLS_KEPT)
-        {
-            self.out.rpc(&to, kind, &payload);
-        }
-    }
-
     /// Tells a turn to stop; one that waits for a worker ends at once.
     pub(super) fn interrupt_turn(&mut self, now: Instant, id: u64) {
         let Some(turn) = self.turns.get_mut(id) else { return };
@@ -407,7 +350,7 @@ impl Failure {
 }
 
 impl Turn {
-    fn address(&self) -> Address {
+    pub(super) fn address(&self) -> Address {
         Address { sid: self.sid.clone(), request_id: self.request_id.clone(), group: self.session }
     }
 }

@@ -258,6 +258,9 @@ impl TurnContext {
 }
 
 /// The processes of one turn, told to the host so that none is left when the turn is ended by force.
+///
+/// Add every process that you start and will wait for: the host is a child sub-reaper, and a dead child that no turn
+/// has added is taken for an orphan and reaped within two seconds, its exit status with it.
 #[derive(Debug, Clone, Default)]
 pub struct TurnProcesses {
     pids: Arc<std::sync::Mutex<Vec<i32>>>,
