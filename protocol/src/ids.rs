@@ -5,6 +5,19 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+/// Reads a string into its shared form at once, as every frame has two.
+struct TextVisitor;
+
+impl serde::de::Visitor<'_> for TextVisitor {
+    type Value = Arc<str>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+    fn visit_str<E>(self, text: &str) -> Result<Arc<str>, E> {
+        Ok(text.into())
+    }
+}
+
 macro_rules! string_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -77,7 +90,7 @@ macro_rules! string_id {
         }
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer).map(Self::from)
+                deserializer.deserialize_str(TextVisitor).map(Self)
             }
         }
         #[cfg(any(test, feature = "schema"))]
