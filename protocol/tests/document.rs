@@ -225,7 +225,7 @@ fn every_word_for_a_refused_line_is_in_the_table_of_hostile_lines() {
         DecodeErrorKind::TerminalBehindText,
     ];
     let expected: BTreeSet<&str> =
-        kinds.into_iter().map(DecodeErrorKind::as_str).chain(["oversize"]).collect();
+        kinds.into_iter().map(DecodeErrorKind::as_str).chain(["oversize", "utf8"]).collect();
     assert_eq!(words, expected);
 }
 
@@ -272,5 +272,29 @@ fn every_link_inside_the_document_has_its_heading() {
     assert!(!links.is_empty());
     for link in links {
         assert!(anchors.contains(link), "#{link} has no heading");
+    }
+}
+
+#[test]
+fn every_counterpart_of_the_public_suite_is_a_test_of_the_workspace() {
+    let document = document();
+    let rows = whole_table(&document, "there");
+    assert_eq!(rows.len(), 9);
+    let workspace = root().join("..");
+    let mut sources = String::new();
+    let mut folders: Vec<PathBuf> =
+        ["protocol", "os", "host", "supervisor", "cli", "tests"].map(|name| workspace.join(name)).into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    for name in column(&rows, 1) {
+        assert!(sources.contains(&format!("fn {name}(")), "there is no test `{name}`");
     }
 }
