@@ -1,5 +1,6 @@
 //! Makes hosts: under a guard, or directly with the weaker promise.
 
+mod attendant;
 mod control;
 mod direct;
 mod failure;

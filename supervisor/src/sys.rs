@@ -1,14 +1,17 @@
 //! The only unsafe code of this crate: what a process does to itself between fork and exec, and at its start as a
-//! guard.
-#![expect(unsafe_code, reason = "fork, exec, signal dispositions and close_range have no safe form")]
+//! guard; and the registration of descriptors on the reactor.
+#![expect(unsafe_code, reason = "fork, exec, signal dispositions, close_range and epoll have no safe form")]
 
 use nix::errno::Errno;
 use nix::libc;
 use std::ffi::{CStr, CString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::ptr;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// The highest signal number of Linux.
 const LAST_SIGNAL: libc::c_int = 64;
@@ -140,6 +143,15 @@ pub(crate) fn isolate(command: &mut Command) {
             Ok(())
         });
     }
+}
+
+/// Puts a descriptor on the current reactor.
+///
+/// # Errors
+/// What `epoll_ctl` says.
+pub(crate) fn watch(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd keeps its descriptor open, and names the same one, for as long as it lives.
+    unsafe { AsyncFd::register_with_interest(descriptor, interest) }.map_err(|error| error.into_parts().1)
 }
 
 /// The test binary embeds a supervisor with its own program as the guard, as an embedder does; but its `main` belongs

@@ -327,23 +327,8 @@ impl Guard {
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
             // Reap first: children may have ended before the first wait.
-            loop {
-                match sweep::reap() {
-                    Reap::One(reaped) if reaped.pid == host => {
-                        self.send(&FromGuard::Exit(reaped.exit), None);
-                        if self.act(&mut plan, Fact::HostExited) {
-                            return;
-                        }
-                    }
-                    Reap::One(_) => {}
-                    Reap::Later => break,
-                    Reap::Empty => {
-                        if self.act(&mut plan, Fact::TreeEmpty) {
-                            return;
-                        }
-                        break;
-                    }
-                }
+            if self.reap_all(&mut plan, host) {
+                return;
             }
             let woken = self.wait(None, plan.next_deadline());
             let gone = woken.signals && self.read_signals();
@@ -355,6 +340,24 @@ impl Guard {
             }
             if self.act(&mut plan, Fact::Tick) {
                 return;
+            }
+        }
+    }
+
+    /// Reaps whatever has ended. True when the guard's work is done.
+    fn reap_all(&self, plan: &mut Plan, host: i32) -> bool {
+        let mut reaped_any = false;
+        loop {
+            match sweep::reap() {
+                Reap::One(reaped) => {
+                    reaped_any = true;
+                    if reaped.pid == host {
+                        self.send(&FromGuard::Exit(reaped.exit), None);
+                        self.act(plan, Fact::HostExited);
+                    }
+                }
+                Reap::Later => return reaped_any && self.act(plan, Fact::ChildReaped),
+                Reap::Empty => return self.act(plan, Fact::TreeEmpty),
             }
         }
     }

@@ -24,6 +24,8 @@ pub(super) enum Fact {
     HostExited,
     /// The supervisor is gone, or somebody told the guard to end.
     SupervisorGone,
+    /// A child ended, so that its own children have come to the guard.
+    ChildReaped,
     /// No child is left, living or dead.
     TreeEmpty,
     /// Time has passed.
@@ -110,6 +112,13 @@ impl Plan {
                     Vec::new()
                 }
                 Stage::Grace { .. } | Stage::Termed { .. } | Stage::Killing { .. } | Stage::Over => {
+                    Vec::new()
+                }
+            },
+            Fact::ChildReaped => match self.stage {
+                // Without a wait for the next round: a tree may be deep, or may be growing.
+                Stage::Killing { .. } => vec![Step::KillChildren],
+                Stage::Watching | Stage::Asked | Stage::Grace { .. } | Stage::Termed { .. } | Stage::Over => {
                     Vec::new()
                 }
             },
@@ -270,12 +279,33 @@ mod tests {
             Fact::KillOrdered,
             Fact::HostExited,
             Fact::SupervisorGone,
+            Fact::ChildReaped,
             Fact::TreeEmpty,
             Fact::Tick,
         ] {
             assert_eq!(plan.handle(at(start, 60_000), fact), [], "{fact:?}");
             assert_eq!(plan.next_deadline(), None);
         }
+    }
+
+    #[test]
+    fn what_a_killed_process_leaves_to_the_guard_is_killed_at_once() {
+        let facts = [
+            (0, Fact::HostExited),
+            (100, Fact::ChildReaped),
+            (301, Fact::ChildReaped),
+            (302, Fact::TreeEmpty),
+        ];
+        assert_eq!(
+            play(&facts, 5000),
+            [
+                (0, Step::TermTree),
+                (300, Step::KillChildren),
+                (301, Step::KillChildren),
+                (302, Step::Report),
+                (302, Step::Leave)
+            ]
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The supervisor's end of the control socket, on a reactor.
 
 use crate::guard::protocol::{FromGuard, MAX_MESSAGE, ToGuard};
+use crate::sys;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -8,6 +9,7 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Messages to and from one guard. Dropping it tells the guard that the supervisor is gone.
@@ -32,7 +34,13 @@ impl Control {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         // Every call here says DONTWAIT; the guard's end shares no flags with ours.
-        Ok((Self { socket: AsyncFd::new(ours)?, buffer: vec![0; MAX_MESSAGE] }, theirs))
+        Ok((
+            Self {
+                socket: sys::watch(ours, Interest::READABLE | Interest::WRITABLE)?,
+                buffer: vec![0; MAX_MESSAGE],
+            },
+            theirs,
+        ))
     }
 
     /// Sends one message; waits while the socket is full.

@@ -59,7 +59,7 @@ fn start(launch: &Launch) -> Result<Child, SpawnError> {
     let stderr = Output::new(stderr).map_err(descriptors)?;
     let (tree, identity) = start_host(launch, &cwd, &owner, host_ends)?;
     let host_ended = ProcessHandle::open(identity.pid)
-        .and_then(|handle| AsyncFd::with_interest(handle.into_fd(), Interest::READABLE))
+        .and_then(|handle| sys::watch(handle.into_fd(), Interest::READABLE))
         .map_err(descriptors)?;
     let (orders, ordered) = watch::channel(Orders::default());
     let (tell, events) = mpsc::channel(4);

@@ -98,6 +98,9 @@ pub(super) fn guard_silent(program: &Path, how: Silence) -> SpawnError {
         Silence::Ended(Exit::Code(exit::NO_SETUP)) => {
             (false, format!("the guard {program} could not set itself up; it is tried again"))
         }
+        Silence::Ended(Exit::Code(exit::NO_HOST)) => {
+            (false, format!("the guard {program} was told to end before it had a host; it is tried again"))
+        }
         Silence::Ended(Exit::Code(code)) => {
             (false, format!("{program} ended with {code} instead of answering as a guard; {forgot}"))
         }
@@ -175,6 +178,7 @@ mod tests {
             (Silence::Timeout(5), false, "guard_main()"),
             (Silence::Ended(Exit::Code(exit::WRONG_VERSION)), true, "another version"),
             (Silence::Ended(Exit::Code(exit::NO_SETUP)), false, "tried again"),
+            (Silence::Ended(Exit::Code(exit::NO_HOST)), false, "told to end"),
             (Silence::Ended(Exit::Code(2)), false, "guard_main()"),
             (Silence::Ended(Exit::Signal(2)), false, "signal 2"),
             (Silence::Ended(Exit::Unknown), false, "tried again"),

@@ -1,39 +1,35 @@
 //! Hosts under a guard: the start, then one task per host that passes orders on and tells what happened.
 
+use super::attendant::Attendant;
 use super::control::{Control, Received};
 use super::failure::{Silence, Tried, guard_silent, refused, unusable};
 use super::strays::Strays;
-use super::tree::{ROUND, Role, Tree};
+use super::tree::{Role, Tree};
 use super::{Launch, OrderSender, Orders, Output, errno_of, host_pipes};
-use crate::child::{Child, ChildEvent, Spawn, SpawnError, SpawnFuture};
+use crate::child::{Child, Spawn, SpawnError, SpawnFuture};
 use crate::environment::{GUARD_VARIABLE, OWNER_VARIABLE};
-use crate::guard::protocol::{FromGuard, HostImage, MAX_LAUNCH, MAX_MESSAGE, Order, Stage, ToGuard, VERSION};
+use crate::guard::protocol::{FromGuard, HostImage, MAX_LAUNCH, MAX_MESSAGE, Stage, ToGuard, VERSION};
 use crate::machine::Exit;
+use crate::sys;
 use nix::libc;
 use rustix::process::Signal;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use turnhost_os::identity::{ProcessHandle, ProcessIdentity, machine_boot_id};
 
 /// From the start of a guard to its `ready`.
 const READY_TIME: Duration = Duration::from_secs(5);
 /// From the launch to `started`: exec waits for file systems.
 const START_TIME: Duration = Duration::from_secs(30);
-/// From an order to its acknowledgement, and from CONT to KILL if there is none.
-const ACK_TIME: Duration = Duration::from_secs(1);
-/// How long our own host may flush when its guard has died.
-const FLUSH_TIME: Duration = Duration::from_millis(1200);
-/// KILL takes effect at once but for a process in uninterruptible sleep.
-const KILL_TIME: Duration = Duration::from_secs(2);
-
 /// Starts hosts under a guard of their own.
 #[derive(Debug)]
 pub(crate) struct GuardSpawn {
@@ -62,7 +58,7 @@ async fn start(program: Option<&Path>, launch: &Launch) -> Result<Child, SpawnEr
              turnhost_supervisor::guard_main() before anything else in main"
         )));
     }
-    let program = program.unwrap_or(Path::new("/proc/self/exe"));
+    let program = program.unwrap_or_else(|| Path::new("/proc/self/exe"));
     let owner = uuid::Uuid::new_v4().simple().to_string();
     let cwd = launch.absolute_cwd()?;
     let image = host_image(launch, &cwd, &owner)?;
@@ -84,37 +80,25 @@ async fn start(program: Option<&Path>, launch: &Launch) -> Result<Child, SpawnEr
         hand_over(&control, &image, host_ends).await?;
         await_started(&mut control).await
     });
-    let host_program = launch.argv.first().map(Path::new).unwrap_or(Path::new(""));
+    let host_program = launch.argv.first().map_or_else(|| Path::new(""), Path::new);
     let failed = |stage, errno| Err(refused(Tried::Host { stage, program: host_program, cwd: &cwd }, errno));
     let (identity, host_pidfd) = match started.await {
         Ok(Ok(Start::Started(identity, pidfd))) => (identity, pidfd),
         Ok(Ok(Start::Failed(stage, errno))) => return failed(stage, errno),
         Ok(Ok(Start::Nonsense)) => return Err(guard_silent(program, Silence::Nonsense)),
         Ok(Err(_)) => {
-            let _ = timeout(ACK_TIME, guard_pidfd.readable()).await;
+            let _ = timeout(READY_TIME, guard_pidfd.readable()).await;
             let ended = tree.child_exit().unwrap_or(Exit::Unknown);
             return Err(guard_silent(program, Silence::Ended(ended)));
         }
         Err(_) => return failed(Stage::Exec, libc::ETIMEDOUT),
     };
     tree.set_host(host_pidfd.try_clone().map_err(descriptors)?);
-    let host_ended = AsyncFd::with_interest(host_pidfd, Interest::READABLE).map_err(descriptors)?;
+    let host_ended = sys::watch(host_pidfd, Interest::READABLE).map_err(descriptors)?;
 
     let (orders, ordered) = watch::channel(Orders::default());
     let (tell, events) = mpsc::channel(4);
-    let attendant = Attendant {
-        control,
-        guard_pidfd,
-        host_ended,
-        tree,
-        ordered,
-        sent: Orders::default(),
-        number: 0,
-        unanswered: None,
-        tell,
-        exited: false,
-    };
-    tokio::spawn(attendant.run());
+    tokio::spawn(Attendant::new(control, guard_pidfd, host_ended, tree, ordered, tell).run());
     let [stdin, stdout, stderr] = pipes;
     Ok(Child {
         stdin: Some(super::input(stdin).map_err(descriptors)?),
@@ -158,7 +142,10 @@ fn host_image(launch: &Launch, cwd: &Path, owner: &str) -> Result<HostImage, Spa
 #[expect(clippy::disallowed_methods, reason = "the one place where a guard is started")]
 fn start_guard(program: &Path, socket: OwnedFd, owner: &str) -> Result<(Tree, ProcessIdentity), SpawnError> {
     let refused = |error: std::io::Error| refused(Tried::Guard(program), errno_of(&error));
+    // What people see in a list of processes: the embedder's own name, then `guard`.
+    let name = std::env::args_os().next().unwrap_or_else(|| program.as_os_str().to_owned());
     let child = Command::new(program)
+        .arg0(name)
         .arg("guard")
         .env(GUARD_VARIABLE, VERSION)
         .stdin(Stdio::from(socket))
@@ -190,7 +177,7 @@ fn reap_by_pid(mut child: std::process::Child) {
 
 /// A second descriptor of the guard for the reactor.
 fn watch_pidfd(guard: &ProcessIdentity) -> std::io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(ProcessHandle::open(guard.pid)?.into_fd(), Interest::READABLE)
+    sys::watch(ProcessHandle::open(guard.pid)?.into_fd(), Interest::READABLE)
 }
 
 async fn await_ready(
@@ -243,195 +230,4 @@ async fn await_started(control: &mut Control) -> std::io::Result<Start> {
         (Some(FromGuard::SpawnFailed { stage, errno }), _) => Start::Failed(stage, errno),
         _ => Start::Nonsense,
     })
-}
-
-/// Attends one guard: passes orders on, insists on answers, and does the guard's work if the guard dies.
-struct Attendant {
-    control: Control,
-    guard_pidfd: AsyncFd<OwnedFd>,
-    host_ended: AsyncFd<OwnedFd>,
-    tree: Tree,
-    ordered: watch::Receiver<Orders>,
-    sent: Orders,
-    number: u32,
-    unanswered: Option<Unanswered>,
-    tell: mpsc::Sender<ChildEvent>,
-    exited: bool,
-}
-
-/// An order that the guard has not acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Unanswered {
-    number: u32,
-    deadline: Instant,
-    /// It was sent CONT already.
-    continued: bool,
-}
-
-/// Why the attendant stopped listening to the guard.
-enum Ended {
-    /// It has told that the tree is gone.
-    Swept,
-    /// It is dead, or as good as dead.
-    GuardDied,
-    /// Nobody wants the child any more.
-    Dropped,
-}
-
-impl Attendant {
-    async fn run(mut self) {
-        match self.listen().await {
-            Ended::Swept => {
-                if timeout(ACK_TIME, self.guard_pidfd.readable()).await.is_ok() {
-                    self.tree.reap();
-                }
-            }
-            Ended::GuardDied => self.end_the_tree().await,
-            Ended::Dropped => {}
-        }
-    }
-
-    async fn listen(&mut self) -> Ended {
-        loop {
-            let deadline = self.unanswered.map(|unanswered| unanswered.deadline);
-            tokio::select! {
-                received = self.control.receive() => match received {
-                    Ok(received) => {
-                        if self.hear(received) {
-                            return Ended::Swept;
-                        }
-                    }
-                    Err(_) => {
-                        let _ = timeout(ACK_TIME, self.guard_pidfd.readable()).await;
-                        return Ended::GuardDied;
-                    }
-                },
-                _ = self.guard_pidfd.readable() => {
-                    // What it said before it died is still in the socket.
-                    while let Some(received) = self.control.receive_now() {
-                        if self.hear(received) {
-                            return Ended::Swept;
-                        }
-                    }
-                    return Ended::GuardDied;
-                }
-                changed = self.ordered.changed() => {
-                    if changed.is_err() {
-                        return Ended::Dropped;
-                    }
-                    self.pass_on().await;
-                }
-                () = sleep_until(deadline) => {
-                    if self.insist() {
-                        let _ = timeout(KILL_TIME, self.guard_pidfd.readable()).await;
-                        return Ended::GuardDied;
-                    }
-                }
-            }
-        }
-    }
-
-    /// True if it was the last word.
-    fn hear(&mut self, received: Received) -> bool {
-        match received.message {
-            Some(FromGuard::Ack { number }) => {
-                if self.unanswered.is_some_and(|unanswered| unanswered.number == number) {
-                    self.unanswered = None;
-                }
-            }
-            Some(FromGuard::Exit(exit)) => self.tell_exit(exit),
-            Some(FromGuard::Swept(survivors)) => {
-                self.tell_exit(Exit::Unknown);
-                let _ = self.tell.try_send(ChildEvent::Swept(survivors));
-                return true;
-            }
-            // Said once, before this attendant began; or nothing of this version.
-            Some(FromGuard::Ready { .. } | FromGuard::Started { .. } | FromGuard::SpawnFailed { .. })
-            | None => {}
-        }
-        false
-    }
-
-    /// At most once; the channel holds more than can ever be told.
-    fn tell_exit(&mut self, exit: Exit) {
-        if !self.exited {
-            self.exited = true;
-            let _ = self.tell.try_send(ChildEvent::Exited(exit));
-        }
-    }
-
-    async fn pass_on(&mut self) {
-        let orders = *self.ordered.borrow_and_update();
-        let mut pending = Vec::new();
-        if orders.terms != self.sent.terms {
-            pending.push(Order::Term);
-        }
-        if orders.kill && !self.sent.kill {
-            pending.push(Order::Kill);
-        }
-        self.sent = orders;
-        for order in pending {
-            self.number = self.number.wrapping_add(1);
-            // A guard that does not read is stopped or dead: either is found by the missing answer.
-            let message = ToGuard::Order { number: self.number, order };
-            let _ = timeout(ACK_TIME, self.control.send(&message, &[])).await;
-            let continued = self.unanswered.is_some_and(|unanswered| unanswered.continued);
-            let deadline =
-                self.unanswered.map_or_else(|| Instant::now() + ACK_TIME, |earlier| earlier.deadline);
-            self.unanswered = Some(Unanswered { number: self.number, deadline, continued });
-        }
-    }
-
-    /// The answer is overdue: CONT first, since the guard may be stopped. True if it has been killed.
-    fn insist(&mut self) -> bool {
-        match &mut self.unanswered {
-            Some(unanswered) if !unanswered.continued => {
-                unanswered.continued = true;
-                unanswered.deadline = Instant::now() + ACK_TIME;
-                self.tree.signal_child(Signal::CONT);
-                false
-            }
-            Some(_) => {
-                self.tree.signal_child(Signal::KILL);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// The guard is dead. Our own host sees that and flushes, a foreign one is dead by its death signal already.
-    async fn end_the_tree(&mut self) {
-        if !self.exited {
-            if !self.sent.kill {
-                let _ = timeout(FLUSH_TIME, self.host_gone_or_kill_ordered()).await;
-            }
-            self.tree.signal_host(Signal::KILL);
-            let _ = timeout(KILL_TIME, self.host_ended.readable()).await;
-            self.tell_exit(Exit::Unknown);
-        }
-        let deadline = Instant::now() + KILL_TIME;
-        while !self.tree.signal_strays(Signal::KILL).is_empty() && Instant::now() < deadline {
-            tokio::time::sleep(ROUND).await;
-        }
-        let _ = self.tell.try_send(ChildEvent::Swept(self.tree.survivors()));
-        if self.tree.child_exit().is_some() {
-            self.tree.reap();
-        }
-    }
-
-    async fn host_gone_or_kill_ordered(&mut self) {
-        let Self { host_ended, ordered, .. } = self;
-        tokio::select! {
-            _ = host_ended.readable() => {}
-            // An error is the end of the last owner: nobody waits for a flush then.
-            _ = ordered.wait_for(|orders| orders.kill) => {}
-        }
-    }
-}
-
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
 }

@@ -124,13 +124,13 @@ pub(crate) fn play_role() {
     let code = match role.to_str() {
         Some("supervisor") => supervisor_role(false),
         Some("forking-supervisor") => supervisor_role(true),
+        Some("init") => init_role(),
         _ => 99,
     };
     std::process::exit(code);
 }
 
 /// Starts the host that the arguments name, prints its pid and its guard's, then every event, and stays.
-#[expect(clippy::print_stdout, reason = "the test reads it")]
 fn supervisor_role(leave_a_copy: bool) -> i32 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -151,6 +151,18 @@ fn supervisor_role(leave_a_copy: bool) -> i32 {
         std::future::pending::<()>().await;
     });
     0
+}
+
+/// Pid 1 of a namespace, and what it leaves in front of itself.
+fn init_role() -> i32 {
+    use std::os::unix::process::CommandExt as _;
+    crate::init_if_pid1().unwrap();
+    let script = "trap 'echo \"term to $$\"; exit 9' TERM; \
+                  (setsid sh -c 'echo orphan; exit 0' &); \
+                  echo \"up as $$\"; while :; do sleep 0.02; done";
+    #[expect(clippy::disallowed_methods, reason = "the test's own process")]
+    let error = Command::new("sh").args(["-c", script]).env_remove(ROLE).exec();
+    panic!("{error}");
 }
 
 /// A supervisor in a process of its own. Killed and reaped when the test ends.
@@ -817,4 +829,43 @@ async fn without_a_guard_a_failed_start_names_what_is_missing() {
         let Err(error) = direct::DirectSpawn::new(launch).spawn(1).await else { panic!("it started") };
         assert!(error.permanent && error.fault.detail.contains(words), "{}", error.fault.detail);
     }
+}
+
+// ---- point 13: pid 1 of a container ----
+
+#[test]
+fn as_pid_1_a_program_runs_behind_an_init_that_forwards_signals_and_reaps() {
+    let binary = std::env::current_exe().unwrap();
+    // A namespace of its own may be forbidden to this user; then there is no pid 1 to be.
+    let words = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    #[expect(clippy::disallowed_methods, reason = "the test's own process")]
+    let unshare = |argv: &[&std::ffi::OsStr]| {
+        let mut command = Command::new("unshare");
+        command.args(words).args(argv).env(ROLE, "init").stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+    };
+    if !unshare(&["true".as_ref()]).stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return;
+    }
+    let mut process = unshare(&[binary.as_os_str()]).spawn().unwrap();
+    let mut output = BufReader::new(process.stdout.take().unwrap());
+    let mut lines = Vec::new();
+    while lines.len() < 2 {
+        let mut line = String::new();
+        assert!(output.read_line(&mut line).unwrap() > 0, "{lines:?}");
+        lines.push(line);
+    }
+    lines.sort();
+    assert_eq!(lines, ["orphan\n", "up as 2\n"], "the program is not pid 1");
+
+    let unshare_pid = i32::try_from(process.id()).unwrap();
+    let init = tree::children(unshare_pid)[0];
+    eventually("the orphan is reaped by pid 1, whose only child is the program", || {
+        tree::children(init).len() == 1
+    });
+    signal(init, Signal::TERM);
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "term to 2\n");
+    assert_eq!(process.wait().unwrap().code(), Some(9), "pid 1 ends as the program did");
 }
