@@ -166,3 +166,74 @@ impl Wake for Task {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocking::block_on;
+    use std::sync::mpsc::sync_channel;
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_job_that_panics_ends_alone() {
+        let delivery = Delivery::default();
+        let (tell, told) = sync_channel(1);
+        delivery.spawn(async { panic!("a callback may panic") }).unwrap();
+        delivery.spawn(async move { tell.send(1).unwrap() }).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(1));
+    }
+
+    #[test]
+    fn a_marker_resolves_after_every_job_that_was_ready_before_it() {
+        let delivery = Delivery::default();
+        let (go, gate) = oneshot::channel::<()>();
+        let (tell, told) = sync_channel(100);
+        let waiting = tell.clone();
+        delivery
+            .spawn(async move {
+                gate.await.unwrap();
+                for n in 0..50 {
+                    waiting.send(n).unwrap();
+                }
+            })
+            .unwrap();
+        go.send(()).unwrap();
+        drop(tell);
+        let _ = block_on(delivery.marker().expect("the thread runs"));
+        assert_eq!(told.try_iter().count(), 50);
+    }
+
+    #[test]
+    fn a_marker_asked_for_by_a_callback_is_not_waited_for() {
+        let delivery = Arc::new(Delivery::default());
+        let (tell, told) = sync_channel(1);
+        let inner = Arc::clone(&delivery);
+        delivery.spawn(async move { tell.send(inner.marker().is_none()).unwrap() }).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(true));
+    }
+
+    #[test]
+    fn the_thread_ends_when_its_owner_and_its_jobs_are_gone() {
+        let delivery = Delivery::default();
+        let (finish, gate) = oneshot::channel::<()>();
+        let (alive, ended) = sync_channel::<()>(0);
+        delivery
+            .spawn(async move {
+                let _ = gate.await;
+                drop(alive);
+            })
+            .unwrap();
+        let queue = Arc::downgrade(delivery.queue.lock().unwrap().as_ref().unwrap());
+        drop(delivery);
+        assert!(queue.upgrade().is_some(), "a job is left");
+        finish.send(()).unwrap();
+        assert!(ended.recv_timeout(PATIENCE).is_err(), "the job is done");
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while queue.upgrade().is_some() {
+            assert!(std::time::Instant::now() < deadline, "the thread does not end");
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,1 +1,182 @@
-//! t
+use super::*;
+use pretty_assertions::assert_eq;
+use serde_json::json;
+
+fn message(content: &str) -> RawJson {
+    RawJson::from_value(&json!({"role": "user", "content": content})).unwrap()
+}
+
+fn messages(contents: &[&str]) -> Vec<RawJson> {
+    contents.iter().map(|content| message(content)).collect()
+}
+
+fn seed(contents: &[&str]) -> SeedRecord {
+    let fields = json!({"sid": "s", "session_key": "k1"}).as_object().unwrap().clone();
+    SeedRecord { fields, history: messages(contents) }
+}
+
+fn seeded(bounds: Bounds, contents: &[&str]) -> Ledger {
+    let mut ledger = Ledger::new(bounds);
+    ledger.seeded(&"s".into(), 1, seed(contents));
+    ledger
+}
+
+/// The history that a new host would get of `s`; `None` if that is not known.
+fn history(ledger: &Ledger) -> Option<Vec<RawJson>> {
+    let (_, reseed) = ledger.records().find(|(sid, _)| sid.as_str() == "s").expect("there is a record");
+    match reseed {
+        Reseed::Whole(record) => Some(record.history.clone()),
+        Reseed::Incomplete(_) => None,
+    }
+}
+
+fn key(ledger: &Ledger) -> String {
+    let (_, reseed) = ledger.records().next().expect("there is a record");
+    let (Reseed::Whole(record) | Reseed::Incomplete(record)) = reseed;
+    record.fields["session_key"].as_str().unwrap().to_owned()
+}
+
+fn ack(route: &str) -> ControlAck {
+    ControlAck { request_id: "c".into(), route_name: Some(route.to_owned()), ..ControlAck::default() }
+}
+
+#[test]
+fn the_history_is_the_seed_and_what_turns_appended() {
+    let mut ledger = seeded(Bounds::default(), &["a"]);
+    ledger.turn_ended(&"s".into(), 1, Some(&messages(&["b", "c"])));
+    ledger.turn_ended(&"s".into(), 1, Some(&[]));
+    assert_eq!(history(&ledger), Some(messages(&["a", "b", "c"])));
+}
+
+#[test]
+fn a_turn_that_does_not_tell_what_it_appended_makes_it_incomplete_until_the_next_seed() {
+    let mut ledger = seeded(Bounds::default(), &["a"]);
+    ledger.turn_ended(&"s".into(), 1, None);
+    assert_eq!(history(&ledger), None);
+    ledger.turn_ended(&"s".into(), 1, Some(&messages(&["b"])));
+    assert_eq!(history(&ledger), None);
+    ledger.seeded(&"s".into(), 1, seed(&["z"]));
+    assert_eq!(history(&ledger), Some(messages(&["z"])));
+}
+
+#[test]
+fn what_an_earlier_host_did_changes_nothing() {
+    let mut ledger = seeded(Bounds::default(), &["a"]);
+    ledger.reseeded(&"s".into(), 2, None);
+    ledger.turn_ended(&"s".into(), 1, Some(&messages(&["old"])));
+    ledger.turn_ended(&"s".into(), 1, None);
+    ledger.control_acked(&"s".into(), 1, &ack("session.reset"));
+    assert_eq!(history(&ledger), Some(messages(&["a"])));
+}
+
+#[test]
+fn controls_change_the_history_by_what_they_tell() {
+    for (acked, expected) in [
+        (ack("session.save"), Some(messages(&["a"]))),
+        (ack("reload.mcp"), Some(messages(&["a"]))),
+        (ack("session.reset"), Some(Vec::new())),
+        (ack("prompt.submit.truncate"), None),
+        (ack("slash.model"), None),
+        (ack("of.another.host"), None),
+        (ControlAck { messages: Some(messages(&["x"])), ..ack("slash.model") }, Some(messages(&["x"]))),
+        (
+            ControlAck {
+                result: Some(
+                    RawJson::from_value(
+                        &json!({"status": "compressed", "messages": [{"role": "user", "content": "y"}]}),
+                    )
+                    .unwrap(),
+                ),
+                ..ack("session.compress")
+            },
+            Some(messages(&["y"])),
+        ),
+    ] {
+        let mut ledger = seeded(Bounds::default(), &["a"]);
+        ledger.control_acked(&"s".into(), 1, &acked);
+        assert_eq!(history(&ledger).map(|found| found.len()), expected.as_ref().map(Vec::len), "{acked:?}");
+        if acked.messages.is_some() || acked.result.is_none() {
+            assert_eq!(history(&ledger), expected);
+        }
+    }
+}
+
+#[test]
+fn a_control_moves_the_session_key() {
+    let mut ledger = seeded(Bounds::default(), &["a"]);
+    ledger.control_acked(
+        &"s".into(),
+        1,
+        &ControlAck { session_key: Some("k2".to_owned()), ..ack("session.reset") },
+    );
+    assert_eq!(key(&ledger), "k2");
+    assert_eq!(history(&ledger), Some(Vec::new()));
+}
+
+#[test]
+fn a_history_over_the_bound_is_not_kept() {
+    let bounds = Bounds { session_bytes: 100, ..Bounds::default() };
+    let mut ledger = seeded(bounds, &["a"]);
+    ledger.turn_ended(&"s".into(), 1, Some(&messages(&["x".repeat(100).as_str()])));
+    assert_eq!(history(&ledger), None);
+    assert_eq!(ledger.bytes, 0);
+}
+
+#[test]
+fn of_too_many_bytes_the_least_recently_used_session_is_given_up() {
+    let bounds = Bounds { total_bytes: 150, ..Bounds::default() };
+    let mut ledger = Ledger::new(bounds);
+    let big = "x".repeat(30);
+    for sid in ["a", "s", "b"] {
+        ledger.seeded(&sid.into(), 1, seed(&[&big]));
+        ledger.turn_begins(&"s".into(), 1, false);
+    }
+    let whole: Vec<&str> = {
+        let mut whole: Vec<&str> = ledger
+            .records()
+            .filter(|(_, reseed)| matches!(reseed, Reseed::Whole(_)))
+            .map(|(sid, _)| sid.as_str())
+            .collect();
+        whole.sort_unstable();
+        whole
+    };
+    assert_eq!(whole, ["b", "s"]);
+}
+
+#[test]
+fn sessions_are_bounded() {
+    let mut ledger = Ledger::new(Bounds { sessions: 10, ..Bounds::default() });
+    for n in 0..1000 {
+        let sid = SessionId::from(n.to_string());
+        ledger.turn_begins(&sid, 1, false);
+        ledger.seeded(&sid, 1, seed(&["a"]));
+    }
+    assert_eq!(ledger.sessions.len(), 10);
+    assert_eq!(ledger.bytes, 10 * message("a").as_str().len());
+}
+
+#[test]
+fn a_session_is_lost_once_for_each_host_that_does_not_have_it() {
+    let sid = SessionId::from("s");
+    let mut ledger = Ledger::new(Bounds::default());
+    assert_eq!(ledger.turn_begins(&sid, 1, false), Beginning::Continued, "a new session");
+    assert_eq!(ledger.turn_begins(&sid, 1, false), Beginning::Continued);
+    assert_eq!(ledger.turn_begins(&sid, 2, false), Beginning::Lost);
+    assert_eq!(ledger.turn_begins(&sid, 2, false), Beginning::Continued);
+    assert_eq!(ledger.turn_begins(&sid, 3, true), Beginning::Continued, "it brought its history");
+    assert_eq!(ledger.turn_begins(&sid, 3, false), Beginning::Continued);
+}
+
+#[test]
+fn a_session_that_was_given_to_the_new_host_is_not_lost_unless_that_refuses_it() {
+    let sid = SessionId::from("s");
+    let mut ledger = seeded(Bounds::default(), &["a"]);
+    ledger.reseeded(&sid, 2, None);
+    assert_eq!(ledger.turn_begins(&sid, 2, false), Beginning::Continued);
+    ledger.reseeded(&sid, 3, Some(messages(&["from the source"])));
+    assert_eq!(history(&ledger), Some(messages(&["from the source"])));
+    assert!(ledger.lost(&sid, 3), "told the first time");
+    assert!(!ledger.lost(&sid, 3), "and once");
+    assert_eq!(ledger.turn_begins(&sid, 3, false), Beginning::Lost);
+    assert_eq!(history(&ledger), None, "what the host has now is its own");
+}
