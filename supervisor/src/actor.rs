@@ -29,7 +29,7 @@ use crate::environment::host_environment;
 use crate::events::Subscribers;
 use crate::handle::{InterruptResult, StopSummary};
 use crate::hello::Expectations;
-use crate::io::{IoEvent, Running};
+use crate::io::{IoEvent, Running, Wrote};
 use crate::ledger::Ledger;
 use crate::machine::{Effect, Exit, Input, Machine, Policy};
 use crate::mailbox::Permit;
@@ -56,6 +56,8 @@ use view::{LastHello, NoticeBudget};
 const MAX_WAITING_BYTES: usize = 256 * 1024 * 1024;
 /// How long a respawn waits for the old tree to be gone.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Orders that are taken before the pipes are looked at again.
+const ORDERS_AT_ONCE: usize = 64;
 /// Lines of stray text that are kept.
 const STRAY_TAIL_LINES: usize = 40;
 
@@ -201,7 +203,7 @@ impl Actor {
         loop {
             self.arm();
             match self.next().await {
-                Wake::Order(Some(order)) => self.on_order(order),
+                Wake::Order(Some(order)) => self.on_orders(order),
                 Wake::Order(None) => break,
                 Wake::Io(event) => self.on_io(event).await,
                 Wake::Spawned(epoch, spawned) => self.on_spawned(epoch, spawned),
@@ -213,6 +215,39 @@ impl Actor {
             }
         }
         self.let_go();
+    }
+
+    /// A burst of orders becomes one write, and is on its way before anything else is looked at.
+    fn on_orders(&mut self, first: Command) {
+        self.on_order(first);
+        for _ in 1..ORDERS_AT_ONCE {
+            match self.orders.try_recv() {
+                Ok(order) => self.on_order(order),
+                Err(_) => break,
+            }
+        }
+        if let Some(running) = &mut self.running
+            && let Some(wrote) = running.write_now(&self.machine)
+        {
+            self.on_wrote(wrote);
+        }
+    }
+
+    fn on_wrote(&mut self, wrote: std::io::Result<Wrote>) {
+        let Some(running) = &mut self.running else { return };
+        let epoch = running.epoch;
+        match wrote {
+            Ok(wrote) => {
+                self.counters.bytes_out += wrote.bytes as u64;
+                self.counters.frames_out += wrote.frames;
+                self.input(Input::Wrote { epoch, bytes: wrote.bytes });
+            }
+            Err(error) => {
+                tracing::debug!(epoch, %error, "the host's stdin is broken");
+                running.stdin = None;
+                self.input(Input::WriteFailed { epoch });
+            }
+        }
     }
 
     /// Every branch may be cancelled when another is first: nothing is lost by it.
@@ -284,16 +319,7 @@ impl Actor {
             }
             IoEvent::Stderr(Ok(0) | Err(_)) => running.stderr_open = false,
             IoEvent::Stderr(Ok(bytes)) => self.stderr.push(running.stderr_bytes(bytes)),
-            IoEvent::Wrote(Ok(wrote)) => {
-                self.counters.bytes_out += wrote.bytes as u64;
-                self.counters.frames_out += wrote.frames;
-                self.input(Input::Wrote { epoch, bytes: wrote.bytes });
-            }
-            IoEvent::Wrote(Err(error)) => {
-                tracing::debug!(epoch, %error, "the host's stdin is broken");
-                running.stdin = None;
-                self.input(Input::WriteFailed { epoch });
-            }
+            IoEvent::Wrote(wrote) => self.on_wrote(wrote),
             IoEvent::Child(Some(ChildEvent::Exited(exit))) => self.on_exited(exit).await,
             IoEvent::Child(Some(ChildEvent::Swept(survivors))) => self.on_swept(survivors),
             IoEvent::Child(None) => {

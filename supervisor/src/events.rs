@@ -190,7 +190,7 @@ impl Queue {
         Some(notice)
     }
 
-    fn push(&mut self, notice: &HostNotice) {
+    fn push(&mut self, notice: HostNotice) {
         match notice.droppable_bytes() {
             Some(bytes) if self.droppable >= HELD_EVENTS || self.bytes + bytes > HELD_BYTES => {
                 return self.drop_one(bytes);
@@ -202,7 +202,7 @@ impl Queue {
             None if self.notices.len() >= HELD_EVENTS + HELD_STATES => return self.drop_one(0),
             None => {}
         }
-        self.notices.push_back(notice.clone());
+        self.notices.push_back(notice);
     }
 
     fn drop_one(&mut self, size: usize) {
@@ -237,8 +237,8 @@ impl Subscribers {
         EventStream { shared }
     }
 
-    pub(crate) fn send(&self, notice: &HostNotice) {
-        self.each(|queue| queue.push(notice));
+    pub(crate) fn send(&self, notice: HostNotice) {
+        self.each(|queue| queue.push(notice.clone()));
     }
 
     /// No more will come.

@@ -24,6 +24,9 @@ use turnhost_protocol::frame::{
 use turnhost_protocol::outcome::InterruptOutcome;
 use turnhost_protocol::{ErrorKind, HostCommand, HostEvent, RequestId, Route, SessionId, limits};
 
+#[cfg(test)]
+mod tests;
+
 /// Orders that wait for the actor, which never waits for anything but them and the host.
 const COMMANDS: usize = 64;
 /// How long the last drop waits for the thread.

@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::tail::LineTail;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
@@ -133,6 +133,14 @@ impl Running {
     pub(crate) fn stdout_ended(&mut self) {
         self.stdout_open = false;
         self.closing = (!self.exited).then(|| Box::pin(tokio::time::sleep(EXIT_WAIT)));
+    }
+
+    /// Writes what the pipe takes at once. Whoever waits for more polls again before it sleeps.
+    pub(crate) fn write_now(&mut self, machine: &Machine<Waiter, HostReply>) -> Option<io::Result<Wrote>> {
+        match self.poll_write(&mut Context::from_waker(Waker::noop()), machine) {
+            Poll::Ready(wrote) => Some(wrote),
+            Poll::Pending => None,
+        }
     }
 
     /// The bytes of the last [`IoEvent::Stderr`].

@@ -66,7 +66,7 @@ impl Actor {
                     incarnation: (failed_in > 0).then_some(failed_in),
                 };
                 if let Some(message) = failure.rpc_error() {
-                    self.subscribers.send(&HostNotice::Rpc { message });
+                    self.subscribers.send(HostNotice::Rpc { message });
                 }
                 failure.into_outcome()
             }

@@ -1,6 +1,6 @@
 //! Hosts in memory: a spawn whose children are played by the test.
 
-use crate::actor::{Actor, Parts};
+use crate::actor::Actor;
 use crate::child::{Child, ChildControl, ChildEvent, ChildOutput, Spawn, SpawnError, SpawnFuture};
 use crate::config::{Config, Guard};
 use crate::handle::HostSupervisor;
@@ -159,7 +159,8 @@ pub(crate) struct FakeHost {
 impl FakeHost {
     pub(crate) async fn raw(&mut self, bytes: impl AsRef<[u8]>) {
         use tokio::io::AsyncWriteExt as _;
-        self.stdout.as_mut().unwrap().write_all(bytes.as_ref()).await.unwrap();
+        // Nobody listens after a drop.
+        let _ = self.stdout.as_mut().unwrap().write_all(bytes.as_ref()).await;
     }
 
     pub(crate) async fn send(&mut self, frame: Value) {
@@ -210,11 +211,11 @@ impl FakeHost {
     }
 
     pub(crate) async fn exit(&mut self, exit: Exit) {
-        self.events.send(ChildEvent::Exited(exit)).await.unwrap();
+        let _ = self.events.send(ChildEvent::Exited(exit)).await;
     }
 
     pub(crate) async fn swept(&mut self) {
-        self.events.send(ChildEvent::Swept(Vec::new())).await.unwrap();
+        let _ = self.events.send(ChildEvent::Swept(Vec::new())).await;
     }
 
     /// Dies with everything it started.
@@ -246,7 +247,7 @@ pub(crate) enum Plan {
     Never,
 }
 
-struct FakeSpawn {
+pub(crate) struct FakeSpawn {
     hosts: mpsc::Sender<FakeHost>,
     plans: Arc<Mutex<VecDeque<Plan>>>,
     pipe_bytes: usize,
@@ -275,7 +276,8 @@ impl Spawn for FakeSpawn {
                 events: event,
                 unread: Vec::new(),
             };
-            self.hosts.send(host).await.unwrap();
+            // The test may be over.
+            let _ = self.hosts.send(host).await;
             Ok(Child {
                 stdin: Some(Box::new(child_stdin)),
                 stdout: Box::new(child_stdout),
@@ -291,6 +293,18 @@ impl Spawn for FakeSpawn {
             })
         })
     }
+}
+
+/// Where the hosts of a [`FakeSpawn`] come out, and how the next spawns end.
+pub(crate) struct FakeHosts {
+    pub hosts: mpsc::Receiver<FakeHost>,
+    pub plans: Arc<Mutex<VecDeque<Plan>>>,
+}
+
+pub(crate) fn fake_spawn(pipe_bytes: usize) -> (FakeSpawn, FakeHosts) {
+    let (hosts, spawned) = mpsc::channel(16);
+    let plans = Arc::new(Mutex::new(VecDeque::new()));
+    (FakeSpawn { hosts, plans: Arc::clone(&plans), pipe_bytes }, FakeHosts { hosts: spawned, plans })
 }
 
 /// A supervisor over hosts in memory.
@@ -309,10 +323,8 @@ impl Rig {
 
     pub(crate) fn with(config: Config, source: Option<ReseedSource>, pipe_bytes: usize) -> Self {
         let (supervisor, parts) = HostSupervisor::connect(&config);
-        let (hosts, spawned) = mpsc::channel(16);
-        let plans = Arc::new(Mutex::new(VecDeque::new()));
-        let spawn = FakeSpawn { hosts, plans: Arc::clone(&plans), pipe_bytes };
-        let actor = make_actor(config, source, spawn, parts);
+        let (spawn, FakeHosts { hosts: spawned, plans }) = fake_spawn(pipe_bytes);
+        let actor = Actor::new(config, source, Box::new(spawn), parts);
         let actor = tokio::task::spawn_local(actor.run());
         Self { supervisor, hosts: spawned, plans, actor }
     }
@@ -333,10 +345,6 @@ impl Rig {
         starting.await.unwrap().unwrap();
         host
     }
-}
-
-fn make_actor(config: Config, source: Option<ReseedSource>, spawn: FakeSpawn, parts: Parts) -> Actor {
-    Actor::new(config, source, Box::new(spawn), parts)
 }
 
 /// No guard, no heartbeat, and nothing of the machine's environment matters.

@@ -136,7 +136,7 @@ impl Actor {
             HostEvent::Heartbeat(heartbeat) => self.on_heartbeat(heartbeat.active_turns),
             HostEvent::Rpc(rpc) => {
                 if let Some(message) = rpc.message {
-                    self.subscribers.send(&HostNotice::Rpc { message });
+                    self.subscribers.send(HostNotice::Rpc { message });
                 }
             }
             HostEvent::Error(error) => self.on_error_frame(error, text),
@@ -322,7 +322,7 @@ impl Actor {
         tracing::warn!(%sid, message, "the new host refused the session's history");
         self.ledger.forget(sid);
         if self.ledger.lost(sid, self.epoch()) {
-            self.subscribers.send(&HostNotice::SessionLost { sid: sid.clone() });
+            self.subscribers.send(HostNotice::SessionLost { sid: sid.clone() });
         }
     }
 
@@ -331,7 +331,7 @@ impl Actor {
         let shown = escape_cut(line, limits::STRAY_SHOWN_BYTES);
         self.stray.push_line(shown.clone());
         if self.notices.take(Self::now()) {
-            self.subscribers.send(&HostNotice::Stray { line: shown, bytes: line.len() as u64 });
+            self.subscribers.send(HostNotice::Stray { line: shown, bytes: line.len() as u64 });
         }
     }
 
@@ -340,8 +340,7 @@ impl Actor {
         if self.notices.first_of_type(name) {
             let detail = format!("unknown frame type: {}", escape_cut(name.as_bytes(), 128));
             tracing::warn!("{detail}");
-            self.subscribers
-                .send(&HostNotice::ProtocolError { kind: ProtocolErrorKind::UnknownType, detail });
+            self.subscribers.send(HostNotice::ProtocolError { kind: ProtocolErrorKind::UnknownType, detail });
         }
     }
 
@@ -362,7 +361,7 @@ impl Actor {
         self.counters.protocol_errors += 1;
         if self.notices.take(Self::now()) {
             tracing::debug!(?kind, detail, "protocol error");
-            self.subscribers.send(&HostNotice::ProtocolError { kind, detail });
+            self.subscribers.send(HostNotice::ProtocolError { kind, detail });
         }
     }
 

@@ -119,7 +119,7 @@ impl Actor {
         }
         for sid in lost {
             if self.ledger.lost(&sid, epoch) {
-                self.subscribers.send(&HostNotice::SessionLost { sid });
+                self.subscribers.send(HostNotice::SessionLost { sid });
             }
         }
         self.machine.handle(Self::now(), Input::Reseeded { epoch, lines }, &mut self.effects);

@@ -96,7 +96,7 @@ impl Actor {
         };
         tracing::debug!(state = ?state.state, incarnation = state.incarnation, "state");
         self.publish.send_replace(state.clone());
-        self.subscribers.send(&HostNotice::State(state));
+        self.subscribers.send(HostNotice::State(state));
     }
 
     fn pid(&self) -> Option<i32> {

@@ -241,7 +241,7 @@ fn a_random_walk_loses_nothing_without_telling() {
         let (permit, mut receiver) = mailbox("s".into(), "r".into(), bounds);
         let (mut written, mut read) = (0_u64, 0_u64);
         let (mut events, mut seen_events) = (0_u64, 0_u64);
-        let mut check = |event: TurnEvent, read: &mut u64, seen_events: &mut u64| match event {
+        let check = |event: TurnEvent, read: &mut u64, seen_events: &mut u64| match event {
             TurnEvent::Delta(delta) => {
                 let numbers: Vec<u64> =
                     delta.text.split_terminator(' ').map(|word| word.parse().unwrap()).collect();
