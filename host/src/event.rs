@@ -1,6 +1,5 @@
 //! Everything that can wake the loop.
 
-use crate::host::SaveTicket;
 use crate::turn::context::Work;
 use crate::turn::pool::Finished;
 use turnhost_protocol::Line;
@@ -33,7 +32,7 @@ pub(crate) enum Event<'a> {
     /// An agent did something.
     Work(Work),
     /// A job of the pool is over.
-    Finished(Finished<SaveTicket>),
+    Finished(Finished),
     /// Stdout takes nothing any more.
     OutputGone,
     /// Time passed, or bytes were written.

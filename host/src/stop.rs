@@ -55,7 +55,7 @@ pub(crate) enum Action {
     Close,
     /// Tell every running turn to stop.
     InterruptAll,
-    /// End every turn that is left without its agent.
+    /// End every turn that is left without its agent, and answer every control that is still open.
     ForceAll,
     /// Write the records of the sessions, then the last frames.
     Finalize(Reason),
@@ -160,7 +160,7 @@ impl Stop {
     }
 
     /// Moves on if it is time, or if nothing is left to wait for. Call it after every event and at
-    /// [`Stop::next_deadline`]; `turns` is the number of turns not ended, `flushed` whether every frame was written.
+    /// [`Stop::next_deadline`]; `turns` is the number of turns and controls not ended, `flushed` whether every frame was written.
     pub(crate) fn step(&mut self, now: Instant, turns: usize, flushed: bool, out: &mut Vec<Action>) {
         if self.reason_open_until.is_some_and(|until| until <= now) {
             self.reason_open_until = None;
@@ -178,7 +178,7 @@ impl Stop {
                 if turns > 0 && until <= now && !forced {
                     self.phase = Phase::Obeying { until, exit_by, forced: true };
                     out.push(Action::ForceAll);
-                } else if turns == 0 && self.reason_open_until.is_none() {
+                } else if (turns == 0 && self.reason_open_until.is_none()) || exit_by <= now {
                     self.finalize(exit_by, out);
                 }
             }
@@ -200,7 +200,7 @@ impl Stop {
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let phase = match self.phase {
             Phase::Running | Phase::Over => None,
-            Phase::Obeying { forced: true, .. } => None,
+            Phase::Obeying { forced: true, exit_by, .. } => Some(exit_by),
             Phase::Draining { until } | Phase::Obeying { until, .. } | Phase::Flushing { until } => {
                 Some(until)
             }

@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use turnhost_protocol::frame::{Control, ControlAck, ControlError, ReloadMcp};
 use turnhost_protocol::{RawJson, RequestId, Route, RouteClass, SessionId};
 
-/// What answers a `session.save` once its file is written.
+/// A `session.save` whose file is being written.
 #[derive(Debug)]
-pub(crate) struct SaveTicket {
-    id: u64,
+pub(crate) struct OpenSave {
     sid: SessionId,
     request_id: RequestId,
 }
@@ -55,7 +54,8 @@ impl Host {
             Route::SessionSave => {
                 let file = save_path(&self.options.home, session, frame.params.as_ref());
                 let content = saved(session);
-                self.pool.save(SaveTicket { id, sid, request_id }, move || write_new(file?, &content?));
+                self.open_saves.insert(id, OpenSave { sid, request_id });
+                self.pool.save(id, move || write_new(file?, &content?));
                 return Ok(());
             }
             Route::SessionReset => Ok(reset(session)),
@@ -78,25 +78,37 @@ impl Host {
         result.map(|_| ())
     }
 
-    pub(super) fn on_saved(&mut self, ticket: SaveTicket, result: io::Result<PathBuf>) {
+    pub(super) fn on_saved(&mut self, id: u64, result: io::Result<PathBuf>) {
         #[derive(Serialize)]
         struct Saved<'a> {
             file: std::borrow::Cow<'a, str>,
         }
-        if let Some(session) = self.sessions.get_mut(&ticket.sid) {
-            session.gate.finish(ticket.id);
+        let Some(save) = self.open_saves.remove(&id) else { return };
+        if let Some(session) = self.sessions.get_mut(&save.sid) {
+            session.gate.finish(id);
         }
         match result {
             Ok(file) => {
                 let output = format!("saved to {}", file.display());
                 let result = RawJson::from_value(&Saved { file: file.to_string_lossy() }).ok();
-                self.acknowledge(Route::SessionSave, &ticket.sid, ticket.request_id, output, result);
+                self.acknowledge(Route::SessionSave, &save.sid, save.request_id, output, result);
             }
             Err(error) => self.out.answer(ControlError {
-                sid: Some(ticket.sid),
-                request_id: ticket.request_id,
+                sid: Some(save.sid),
+                request_id: save.request_id,
                 message: format!("session.save: {error}"),
             }),
+        }
+    }
+
+    /// Answers the saves that a stop cannot wait for.
+    pub(super) fn give_up_saves(&mut self) {
+        for save in std::mem::take(&mut self.open_saves).into_values() {
+            self.out.answer(ControlError {
+                sid: Some(save.sid),
+                request_id: save.request_id,
+                message: Refusal::Closing.message().to_owned(),
+            });
         }
     }
 

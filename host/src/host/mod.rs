@@ -8,7 +8,7 @@ mod events;
 mod stops;
 mod turns;
 
-pub(crate) use controls::SaveTicket;
+use controls::OpenSave;
 
 use crate::approval::Approvals;
 use crate::event::Event;
@@ -22,6 +22,7 @@ use crate::turn::Agents;
 use crate::turn::context::{WAITING_BYTES, Work};
 use crate::turn::pool::{Finished, Pool};
 use crate::turn::table::Turns;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -48,7 +49,8 @@ pub(crate) struct Host {
     /// Frames on their way to stdout.
     pub(crate) out: Outbox,
     /// Turns and other work beside the loop.
-    pub(crate) pool: Pool<SaveTicket>,
+    pub(crate) pool: Pool,
+    open_saves: BTreeMap<u64, OpenSave>,
     work: mpsc::Sender<Work>,
     waiting: Arc<Semaphore>,
     memory: Memory,
@@ -78,6 +80,7 @@ impl Host {
             stop: Stop::new(options.drain),
             out: Outbox::new(options.max_frame_bytes),
             pool: Pool::new(runtime),
+            open_saves: BTreeMap::new(),
             sessions: Sessions::new(),
             approvals: Approvals::default(),
             work,
@@ -118,7 +121,7 @@ impl Host {
             Event::InputEnded => self.on_input_ended(now),
             Event::Work(work) => self.on_work(now, work),
             Event::Finished(Finished::Turn(turn, result)) => self.on_turn_finished(turn, result),
-            Event::Finished(Finished::Save(ticket, result)) => self.on_saved(ticket, result),
+            Event::Finished(Finished::Save(save, result)) => self.on_saved(save, result),
             Event::Finished(Finished::Nothing) => {}
             Event::OutputGone => self.on_output_gone(now),
             Event::Tick => {}

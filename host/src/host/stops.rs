@@ -39,7 +39,7 @@ impl Host {
         loop {
             let flushed = written && self.out.lanes.is_empty();
             let mut actions = Vec::new();
-            self.stop.step(now, self.turns.len(), flushed, &mut actions);
+            self.stop.step(now, self.turns.len() + self.open_saves.len(), flushed, &mut actions);
             if actions.is_empty() {
                 return;
             }
@@ -67,6 +67,7 @@ impl Host {
                     for turn in self.turns.ids() {
                         self.end_for_stop(turn);
                     }
+                    self.give_up_saves();
                 }
                 Action::Finalize(reason) => {
                     self.finalize(reason);

@@ -201,3 +201,14 @@ fn a_random_walk_always_ends_in_time_and_does_each_step_once() {
         assert_eq!(rig.step(now + 5000, 1, false), [], "seed {seed}");
     }
 }
+
+#[test]
+fn what_cannot_even_be_forced_does_not_keep_the_host() {
+    let mut rig = Rig::new();
+    rig.cause(0, Cause::ParentGone);
+    assert_eq!(rig.step(800, 1, true), [Action::ForceAll]);
+    assert_eq!(rig.step(999, 1, true), []);
+    assert_eq!(rig.deadline_ms(), Some(1000));
+    assert_eq!(rig.step(1000, 1, true), [Action::Finalize(Reason::Orphan)]);
+    assert_eq!(rig.step(1000, 1, true), [Action::Exit]);
+}

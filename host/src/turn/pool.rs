@@ -9,11 +9,11 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 
 /// What a job was.
 #[derive(Debug)]
-pub(crate) enum Job<C> {
+enum Job {
     /// An accepted turn.
     Turn(u64),
-    /// A control's file; what is needed to answer it.
-    Save(C),
+    /// A control's file.
+    Save(u64),
     /// The end of a turn's processes.
     Kill,
 }
@@ -28,24 +28,24 @@ enum Output {
 
 /// A job that is over.
 #[derive(Debug)]
-pub(crate) enum Finished<C> {
+pub(crate) enum Finished {
     /// The turn ended; the message of a panic is an error.
     Turn(u64, Result<AgentResult, String>),
     /// The file was written, or not.
-    Save(C, std::io::Result<PathBuf>),
+    Save(u64, std::io::Result<PathBuf>),
     /// Nothing to be told.
     Nothing,
 }
 
-/// The jobs of a host. `C` is what the loop wants back with a control's file.
+/// The jobs of a host.
 #[derive(Debug)]
-pub(crate) struct Pool<C> {
+pub(crate) struct Pool {
     jobs: JoinSet<Output>,
-    names: HashMap<Id, Job<C>>,
+    names: HashMap<Id, Job>,
     runtime: Handle,
 }
 
-impl<C> Pool<C> {
+impl Pool {
     /// A pool whose jobs run on `runtime`.
     pub(crate) fn new(runtime: Handle) -> Self {
         Self { jobs: JoinSet::new(), names: HashMap::new(), runtime }
@@ -68,7 +68,7 @@ impl<C> Pool<C> {
     /// Writes a file on a blocking thread: a slow disk must not stop the loop.
     pub(crate) fn save(
         &mut self,
-        control: C,
+        control: u64,
         write: impl FnOnce() -> std::io::Result<PathBuf> + Send + 'static,
     ) {
         let handle = self.jobs.spawn_blocking_on(move || Output::Save(write()), &self.runtime);
@@ -91,7 +91,7 @@ impl<C> Pool<C> {
     }
 
     /// The next job that is over; waits for ever if there is none. May be cancelled.
-    pub(crate) async fn next(&mut self) -> Finished<C> {
+    pub(crate) async fn next(&mut self) -> Finished {
         let Some(joined) = self.jobs.join_next_with_id().await else {
             return std::future::pending().await;
         };

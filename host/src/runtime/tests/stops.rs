@@ -196,3 +196,12 @@ async fn no_stop_waits_for_a_full_pipe() {
         assert_eq!(rig.records().len(), 1, "{event:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_save_that_is_under_way_is_answered_before_the_host_ends() {
+    let mut rig = Rig::new().await;
+    rig.send(json!({"type": "session.seed", "sid": "s", "request_id": "seed"})).await;
+    let save = json!({"type": "control", "sid": "s", "request_id": "c", "route_name": "session.save"});
+    rig.send_raw(format!("{save}\n{}\n", json!({"type": "shutdown"})).as_bytes()).await;
+    assert_eq!(types(&rig.rest().await), ["session.seeded", "control.ack", "shutdown.ack"]);
+}
