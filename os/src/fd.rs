@@ -19,3 +19,23 @@ pub fn take_stdout() -> io::Result<OwnedFd> {
     rustix::stdio::dup2_stdout(io::stderr())?;
     Ok(private)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_in_a_pipe_is_counted_also_after_its_writer_has_gone() {
+        let (read, write) = std::io::pipe().unwrap();
+        assert_eq!(bytes_available(&read), 0);
+        std::io::Write::write_all(&mut &write, b"last words").unwrap();
+        assert_eq!(bytes_available(&read), 10);
+        drop(write);
+        assert_eq!(bytes_available(&read), 10);
+    }
+
+    #[test]
+    fn what_cannot_say_has_nothing() {
+        assert_eq!(bytes_available(std::fs::File::open("/").unwrap()), 0);
+    }
+}

@@ -102,7 +102,8 @@ impl ProcessHandle {
     /// # Errors
     /// `InvalidInput` for pids below 2, which name groups, everyone or init; `NotFound` if there is none.
     pub fn open(pid: i32) -> io::Result<Self> {
-        let named = Pid::from_raw(pid).filter(|_| pid > 1).ok_or(io::ErrorKind::InvalidInput)?;
+        // Checked first: `from_raw` panics on a negative number.
+        let named = if pid > 1 { Pid::from_raw(pid) } else { None }.ok_or(io::ErrorKind::InvalidInput)?;
         let fd = pidfd_open(named, PidfdFlags::empty())?;
         Ok(Self { fd, pid })
     }
@@ -128,5 +129,95 @@ impl ProcessHandle {
     /// The descriptor, given away (for a reactor).
     pub fn into_fd(self) -> OwnedFd {
         self.fd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Process, eventually};
+
+    #[test]
+    fn a_command_name_may_hold_spaces_parentheses_and_newlines() {
+        let tail = "S 41 42 43 34816 42 4194304 1 2 3 4 5 6 7 8 20 0 1 0 69376 10 11";
+        for name in ["sleep", "tmux: server", "a) R 1 1 1 (b", "))", "", "x\n)"] {
+            let line = format!("40 ({name}) {tail}\n");
+            let stat = Stat { state: b'S', ppid: 41, pgrp: 42, session: 43, start_ticks: 69376 };
+            assert_eq!(parse_stat(line.as_bytes()), Some(stat), "{name:?}");
+        }
+        let bytes = [b"40 (\xff\xfe) ".as_slice(), tail.as_bytes()].concat();
+        assert_eq!(parse_stat(&bytes).map(|stat| stat.start_ticks), Some(69376));
+    }
+
+    #[test]
+    fn a_line_that_is_cut_or_made_up_is_none() {
+        for line in [
+            "",
+            "40",
+            "40 (x)",
+            "40 (x) S 1 2",
+            "40 (x) S 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7",
+            "40 (x) S a 2 3",
+        ] {
+            assert_eq!(parse_stat(line.as_bytes()), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_zombie_and_a_dying_process_are_dead() {
+        let stat = |state| Stat { state, ppid: 1, pgrp: 1, session: 1, start_ticks: 1 };
+        let dead: Vec<u8> = (b'A'..=b'z').filter(|state| stat(*state).is_dead()).collect();
+        assert_eq!(dead, b"XZx");
+    }
+
+    #[test]
+    fn our_own_process_is_known_and_alive() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let identity = ProcessIdentity::of(own).unwrap();
+        assert!(identity.is_alive());
+        assert_eq!(identity.open().unwrap().pid(), own);
+        let found = stat(own).unwrap();
+        assert_eq!(found.ppid, i32::try_from(std::os::unix::process::parent_id()).unwrap());
+        assert_eq!(found.pgrp, rustix::process::getpgrp().as_raw_nonzero().get());
+        assert_eq!(found.session, rustix::process::getsid(None).unwrap().as_raw_nonzero().get());
+    }
+
+    #[test]
+    fn the_same_pid_with_other_ticks_or_another_boot_is_another_process() {
+        let process = Process::start("exec sleep 1000");
+        let identity = ProcessIdentity::of(process.pid()).unwrap();
+        let earlier = ProcessIdentity { start_ticks: identity.start_ticks - 1, ..identity.clone() };
+        let other_boot = ProcessIdentity { machine_boot_id: "another".to_owned(), ..identity.clone() };
+        for other in [earlier, other_boot] {
+            assert!(!other.is_alive());
+            assert_eq!(other.open().unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
+        assert!(identity.open().is_ok());
+    }
+
+    #[test]
+    fn a_zombie_is_dead_and_a_handle_signals_only_its_own_process() {
+        let mut process = Process::start("exec sleep 1000");
+        let identity = ProcessIdentity::of(process.pid()).unwrap();
+        let handle = identity.open().unwrap();
+        handle.signal(Signal::KILL).unwrap();
+        eventually("it is a zombie", || stat(process.pid()).is_some_and(|stat| stat.state == b'Z'));
+        assert!(!identity.is_alive());
+        assert_eq!(ProcessIdentity::of(process.pid()), None);
+        process.reap();
+        assert_eq!(handle.signal(Signal::KILL).unwrap_err().raw_os_error(), Some(3), "ESRCH");
+        assert_eq!(stat(process.pid()), None);
+    }
+
+    #[test]
+    fn pids_that_name_groups_everyone_or_init_cannot_be_opened() {
+        for pid in [i32::MIN, -1, 0, 1] {
+            assert_eq!(ProcessHandle::open(pid).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{pid}");
+        }
+    }
+
+    #[test]
+    fn the_boot_of_the_machine_has_a_name() {
+        assert_eq!(machine_boot_id().len(), 36);
     }
 }

@@ -8,6 +8,8 @@
 pub mod fd;
 pub mod identity;
 pub mod log;
+#[cfg(test)]
+mod testing;
 pub mod tree;
 
 pub use identity::{ProcessIdentity, machine_boot_id};

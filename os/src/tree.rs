@@ -69,3 +69,70 @@ pub fn in_session(session: i32) -> Vec<i32> {
         .filter(|pid| stat(*pid).is_some_and(|stat| !stat.is_dead() && stat.session == session))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Process, eventually};
+
+    #[test]
+    fn every_generation_is_found_nearest_first_and_both_ways_of_looking_agree() {
+        let process = Process::start("sh -c 'sh -c \"sleep 1000; :\"; :' & sleep 1000; :");
+        eventually("four descendants run", || descendants(process.pid()).len() == 4);
+        let found = descendants(process.pid());
+        let own = |pid: &i32| stat(*pid).is_some_and(|stat| stat.ppid == process.pid());
+        assert_eq!(found.iter().position(|pid| !own(pid)), Some(2), "the two children come first: {found:?}");
+        let mut listed = children(process.pid());
+        let mut searched = children_by_parent(process.pid());
+        listed.sort_unstable();
+        searched.sort_unstable();
+        assert_eq!(listed, searched);
+    }
+
+    #[test]
+    fn children_of_every_thread_are_found_and_so_are_zombies() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let process = std::thread::spawn(|| Process::start("exit 0")).join().unwrap();
+        eventually("the child is a zombie", || stat(process.pid()).is_some_and(|stat| stat.is_dead()));
+        assert!(children(own).contains(&process.pid()));
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_no_children() {
+        let mut process = Process::start("exit 0");
+        process.reap();
+        assert_eq!(children(process.pid()), Vec::<i32>::new());
+        assert_eq!(descendants(process.pid()), Vec::<i32>::new());
+    }
+
+    #[test]
+    fn a_marker_is_found_by_its_whole_value_wherever_the_process_went() {
+        let mark = format!("mark-{}", std::process::id());
+        let process = Process::start(&format!(
+            "TURNHOST_OS_TEST={mark} setsid sleep 1000 & TURNHOST_OS_TEST={mark}x sleep 1000 & wait"
+        ));
+        eventually("both run", || {
+            with_environment("TURNHOST_OS_TEST", &format!("{mark}x")).len() == 1
+                && with_environment("TURNHOST_OS_TEST", &mark).len() == 1
+        });
+        let marked = with_environment("TURNHOST_OS_TEST", &mark);
+        assert_eq!(in_session(marked[0]), marked, "it leads a session of its own");
+        assert_eq!(with_environment("TURNHOST_OS_TES", &mark), Vec::<i32>::new());
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(marked[0]).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+        eventually("a dead one is not found", || with_environment("TURNHOST_OS_TEST", &mark).is_empty());
+        assert_eq!(in_session(marked[0]), Vec::<i32>::new());
+        drop(process);
+    }
+
+    #[test]
+    fn all_pids_has_ourselves_and_nothing_but_pids() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let pids: Vec<i32> = all_pids().collect();
+        assert!(pids.contains(&own));
+        assert!(pids.iter().all(|pid| *pid > 0));
+    }
+}
