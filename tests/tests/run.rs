@@ -3,8 +3,12 @@
 use nix::sys::signal::Signal;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 use turnhost_testkit::{DEADLINE, Ended, Process, Scenario, wait_until};
 
 fn run(scenario: &Scenario, arguments: &[&str]) -> Process {
@@ -37,8 +41,18 @@ fn fifo(scenario: &Scenario, name: &str) -> (PathBuf, String) {
 }
 
 /// Lets the program that reads the fifo go on.
-fn let_go(fifo: &Path) {
-    if let Err(error) = std::fs::write(fifo, "go\n") {
+#[track_caller]
+fn let_go(process: &Process, fifo: &Path) {
+    let started = Instant::now();
+    let mut writer = wait_until(DEADLINE * 2, "a reader of the fifo", || {
+        if started.elapsed() > DEADLINE {
+            process.fail("nobody reads the fifo");
+        }
+        // Without a reader this fails instead of waiting for ever.
+        let nonblocking = nix::libc::O_NONBLOCK;
+        OpenOptions::new().write(true).custom_flags(nonblocking).open(fifo).ok()
+    });
+    if let Err(error) = writer.write_all(b"go\n") {
         panic!("cannot write to the fifo: {error}");
     }
 }
@@ -64,16 +78,18 @@ fn the_first_command_of_the_readme_streams_a_turn() {
 #[test]
 fn lines_of_a_program_are_shown_as_they_come_and_its_failure_is_the_exit_code() {
     let scenario = Scenario::new();
-    let (path, fifo) = fifo(&scenario, "go");
-    let program = format!("for i in 1 2 3; do echo line $i; read go < {fifo}; done; exit 3");
+    // One fifo a step: a word in a fifo that is opened again may be met by its writer, still there.
+    let fifos = ["1", "2", "3"].map(|name| fifo(&scenario, name).0);
+    let folder = scenario.home().display();
+    let program = format!("for i in 1 2 3; do echo line $i; read go < {folder}/$i; done; exit 3");
     for (arguments, code) in [(&["--agent", "exec"][..], 1), (&["--agent", "exec", "--propagate-exit"], 3)] {
         let arguments = [arguments, &["--", "sh", "-c", &program]].concat();
         let mut process = run(&scenario, &arguments);
         process.close_stdin();
-        for line in ["line 1", "line 2", "line 3"] {
+        for (line, fifo) in ["line 1", "line 2", "line 3"].iter().zip(&fifos) {
             // The program writes the next line only after this one was seen here.
             wait_line(&process, line);
-            let_go(&path);
+            let_go(&process, fifo);
         }
         assert_eq!(process.wait_exit(), Ended::Code(code), "{}", process.stderr());
         assert_eq!(process.strays(), ["line 1", "line 2", "line 3"]);
@@ -323,7 +339,7 @@ fn any_number_runs_side_by_side() {
     });
     all.iter().for_each(|process| wait_line(process, "ready"));
     for (process, (path, _)) in all.iter_mut().zip(&fifos) {
-        let_go(path);
+        let_go(process, path);
         assert_eq!(process.wait_exit(), Ended::Code(0), "{}", process.stderr());
     }
 }
