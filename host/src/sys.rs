@@ -8,20 +8,17 @@ use std::time::Duration;
 /// Makes the child start as if from a shell: every signal at its default and unblocked, no descriptor above 2, and, if
 /// `own_session`, a session of its own.
 ///
-/// Ignored signals and the mask pass through exec, and so does any descriptor that our own parent left open.
+/// Ignored signals pass through exec, and so does any descriptor that our own parent left open. The mask is emptied by
+/// the standard library.
 pub(crate) fn start_clean(command: &mut tokio::process::Command, own_session: bool) {
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed: signal, sigemptyset, sigprocmask, setsid
-    // and a plain system call are; nothing allocates or takes a lock.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed: signal, setsid and a plain system call
+    // are; nothing allocates or takes a lock.
     unsafe {
         command.pre_exec(move || {
-            // Defaults first: an unblocked pending signal must not run one of the host's handlers in the child.
             for number in 1..=libc::SIGRTMAX() {
                 // KILL, STOP and the C library's own two cannot be set and need not be.
                 let _ = libc::signal(number, libc::SIG_DFL);
             }
-            let mut none: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut none);
-            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
             // Close-on-exec and not close: the standard library reports a failed exec through one of them. A kernel
             // before 5.11 refuses; then only descriptors that were leaked into the host are passed on.
             let _ = libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);

@@ -220,6 +220,31 @@ async fn the_program_gets_directory_environment_group_and_nothing_else_of_the_ho
 }
 
 #[tokio::test]
+async fn a_signal_that_the_host_ignores_ends_the_program_all_the_same() {
+    const INNER: &str = "TURNHOST_TEST_IGNORES_HUP";
+    let ignores_hup = |status: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 1
+    };
+    if std::env::var_os(INNER).is_some() {
+        assert!(ignores_hup(&std::fs::read_to_string("/proc/self/status").unwrap()));
+        let (_, sent) = run_shell("cat /proc/self/status").await;
+        assert!(!ignores_hup(&text(&sent)));
+        return;
+    }
+    // This very test again, in a process that ignores SIGHUP as under nohup.
+    let name = "agent::exec::tests::a_signal_that_the_host_ignores_ends_the_program_all_the_same";
+    let exe = std::env::current_exe().unwrap();
+    let again = format!("trap '' HUP; exec '{}' --exact {name}", exe.display());
+    let place = crate::agent::command::Place::HostGroup;
+    let mut command =
+        crate::agent::command::command(&["sh", "-c", &again], &std::env::temp_dir(), place).unwrap();
+    let status =
+        tokio::time::timeout(Duration::from_secs(60), command.env(INNER, "1").status()).await.unwrap();
+    assert!(status.unwrap().success());
+}
+
+#[tokio::test]
 async fn output_that_is_no_utf8_is_repaired() {
     let (result, sent) =
         run_shell("printf 'a\\377b\\n\\342\\202'; printf '\\254\\n'; printf '\\342\\202'").await;
