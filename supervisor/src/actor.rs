@@ -148,7 +148,7 @@ pub(crate) struct Actor {
 enum Wake {
     Order(Option<Command>),
     Io(IoEvent),
-    Spawned(u64, Spawned),
+    Spawned(u64, Box<Spawned>),
     Histories(Option<Histories>),
     Timer,
 }
@@ -206,7 +206,7 @@ impl Actor {
                 Wake::Order(Some(order)) => self.on_orders(order),
                 Wake::Order(None) => break,
                 Wake::Io(event) => self.on_io(event).await,
-                Wake::Spawned(epoch, spawned) => self.on_spawned(epoch, spawned),
+                Wake::Spawned(epoch, spawned) => self.on_spawned(epoch, *spawned),
                 Wake::Histories(histories) => self.on_histories(histories),
                 Wake::Timer => {
                     self.armed_at = None;
@@ -264,7 +264,7 @@ impl Actor {
                     Some((epoch, job)) => (*epoch, job.await),
                     None => pending().await,
                 }
-            } => Wake::Spawned(epoch, spawned),
+            } => Wake::Spawned(epoch, Box::new(spawned)),
             histories = async {
                 match reseeding.as_mut() {
                     Some(reseeding) => reseeding.wait().await,

@@ -21,7 +21,7 @@ pub(super) enum RegistryState {
     /// There is none, or it could not be had and the embedder runs without it.
     Off,
     /// Its lock is held.
-    Held { file: RegistryFile, path: PathBuf, reconciled: Reconciled },
+    Held { file: Box<RegistryFile>, path: PathBuf, reconciled: Reconciled },
 }
 
 impl RegistryState {
@@ -238,5 +238,5 @@ async fn open_registry(wanted: Registry) -> Result<RegistryState, StartFault> {
 fn take_registry(path: PathBuf) -> Result<RegistryState, RegistryError> {
     let mut file = RegistryFile::open(&path)?;
     let reconciled = file.reconcile()?;
-    Ok(RegistryState::Held { file, path, reconciled })
+    Ok(RegistryState::Held { file: Box::new(file), path, reconciled })
 }

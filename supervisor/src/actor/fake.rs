@@ -179,7 +179,7 @@ impl FakeHost {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let mut buffer = [0; 65536];
+            let mut buffer = vec![0; 65536];
             let count = self.stdin.read(&mut buffer).await.unwrap();
             if count == 0 {
                 return None;
