@@ -4,6 +4,7 @@
 //! cargo build --bins
 //! cargo run -p turnhost-supervisor --example embed_async -- target/debug/compute-host
 //! ```
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
 use anyhow::Context as _;
 use std::io::Write as _;
