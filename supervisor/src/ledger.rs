@@ -56,7 +56,7 @@ struct Entry {
 struct Record {
     seed: SeedRecord,
     bytes: usize,
-    /// The history is whole. If not, it is empty.
+    /// The history is whole. If not, it is what is known of its beginning, perhaps nothing.
     complete: bool,
 }
 
@@ -65,7 +65,7 @@ struct Record {
 pub(crate) enum Reseed<'a> {
     /// The record is whole.
     Whole(&'a SeedRecord),
-    /// Only the seed's other fields are known.
+    /// The history lacks its end at least; the seed's other fields are known.
     Incomplete(&'a SeedRecord),
 }
 
@@ -105,7 +105,8 @@ impl Ledger {
                 self.bound(sid);
             }
             Some(_) => {}
-            None => self.forget(sid),
+            // What was known stays: the new host gets that much, and the next turn is told of the rest.
+            None => record.complete = false,
         }
     }
 

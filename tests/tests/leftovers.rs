@@ -158,6 +158,10 @@ fn a_killed_guard_is_replaced_with_the_host_and_the_next_turn_works() {
     let host = supervise.host_pid();
     turnhost_testkit::signal(guard_of(host), Kill::KILL);
     supervise.ending("busy");
+    // The dying host would take the next turn and die with it.
+    supervise
+        .process
+        .wait_for("the second host", |event| event["state"] == "ready" && event["incarnation"] == 2);
     supervise.submit("s2", "next", json!({"delta_count": 1}));
     assert_eq!(supervise.ending("next")["type"], "turn.end");
     // The supervisor, the next guard and the next host; nothing of the first ones.

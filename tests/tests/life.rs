@@ -542,7 +542,7 @@ fn a_session_that_cannot_be_seeded_again_is_told_as_lost_before_its_next_turn() 
     supervise.submit("s", "r2", json!({"delta_count": 1}));
     let lost = supervise.event("session_lost", |_| true);
     assert_eq!(lost["sid"], "s");
-    supervise.ending("r2");
+    assert_eq!(supervise.ending("r2")["message_count"], 3, "what is known, the seed, was given again");
     let frames = supervise.process.frames();
     let lost_at = frames.iter().position(|frame| frame["event"] == "session_lost");
     let first_at = frames.iter().position(|frame| frame["event"] == "turn" && frame["request_id"] == "r2");

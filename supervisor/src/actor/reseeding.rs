@@ -94,23 +94,25 @@ impl Actor {
         let mut sent = Vec::new();
         let mut lost = Vec::new();
         for (sid, record) in self.ledger.records() {
-            let (record, history) = match (given.remove(sid), record) {
+            let (record, history, whole) = match (given.remove(sid), record) {
                 (Some(history), Reseed::Whole(record) | Reseed::Incomplete(record)) => {
-                    (record, Some(history))
+                    (record, Some(history), true)
                 }
-                (None, Reseed::Whole(record)) => (record, None),
-                (None, Reseed::Incomplete(_)) => {
-                    lost.push(sid.clone());
-                    continue;
-                }
+                (None, Reseed::Whole(record)) => (record, None, true),
+                // A host that knows the session by its seed is better off than one that does not know it at all.
+                (None, Reseed::Incomplete(record)) => (record, None, false),
             };
+            if !whole {
+                lost.push(sid.clone());
+            }
             let id = RequestId::from(format!("reseed-{epoch}-{}", sent.len()));
             match seed_line(record, &id, history.as_deref(), self.config.max_frame_bytes) {
                 Some(line) => {
                     lines.push(line);
                     sent.push((id, sid.clone(), history));
                 }
-                None => lost.push(sid.clone()),
+                None if whole => lost.push(sid.clone()),
+                None => {}
             }
         }
         for (id, sid, history) in sent {
