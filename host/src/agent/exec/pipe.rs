@@ -85,3 +85,27 @@ async fn at(time: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_program_wrote_is_read_whole_however_late_and_whoever_holds_the_pipe() {
+        let (held, from) = tokio::net::unix::pipe::pipe().unwrap();
+        held.writable().await.unwrap();
+        assert_eq!(held.try_write(&[b'x'; 100]).unwrap(), 100);
+        let (exited, seen) = watch::channel(false);
+        let mut pipe = Pipe::new(from, seen, Duration::from_millis(250));
+        exited.send_replace(true);
+        let mut buffer = [0; 10];
+        for _ in 0..10 {
+            assert_eq!(pipe.read(&mut buffer, None).await, Read::Bytes(&[b'x'; 10]));
+            tokio::time::advance(Duration::from_secs(3600)).await;
+        }
+        let start = Instant::now();
+        assert_eq!(pipe.read(&mut buffer, None).await, Read::End);
+        assert_eq!(start.elapsed().as_millis(), 250);
+    }
+}
