@@ -261,7 +261,9 @@ impl Guard {
                     image
                         .try_reserve_exact(bytes)
                         .map_err(|_| StartFailed::new(Stage::Launch, nix::libc::ENOMEM))?;
-                    stdio = Some(descriptors.try_into().map_err(|_| malformed())?);
+                    // The kernel drops what it has no number for.
+                    let short = |_| StartFailed::new(Stage::Launch, nix::libc::EMFILE);
+                    stdio = Some(descriptors.try_into().map_err(short)?);
                     missing = Some(bytes);
                 }
                 (ToGuard::Chunk(chunk), Some(left)) => {

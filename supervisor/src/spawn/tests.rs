@@ -125,6 +125,8 @@ pub(crate) fn play_role() {
         Some("supervisor") => supervisor_role(false),
         Some("forking-supervisor") => supervisor_role(true),
         Some("init") => init_role(),
+        Some("short-of-descriptors") => short_of_descriptors_role(),
+        Some("without-directory") => without_directory_role(),
         _ => 99,
     };
     std::process::exit(code);
@@ -151,6 +153,58 @@ fn supervisor_role(leave_a_copy: bool) -> i32 {
         std::future::pending::<()>().await;
     });
     0
+}
+
+/// Spawns with every limit of open files from far too low to enough, and says what came of it.
+fn short_of_descriptors_role() -> i32 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let mark = std::env::var("HOST_MARK").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open();
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    runtime.block_on(async {
+        for limit in u64::try_from(before).unwrap()..64 {
+            setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap();
+            let outcome = match try_spawn(launch(&["true"], &mark)).await {
+                Ok(mut child) => format!("started {:?}", ending(&mut child).await.0),
+                Err(error) => format!("{} {}", error.permanent, error.fault.detail),
+            };
+            println!("{outcome}");
+        }
+    });
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    drop(runtime);
+    eventually("every guard is reaped", || tree::children(own()).is_empty());
+    println!("left open: {}", open().saturating_sub(before));
+    0
+}
+
+/// Spawns in a directory that is gone.
+fn without_directory_role() -> i32 {
+    let folder = tempfile::tempdir().unwrap();
+    std::env::set_current_dir(folder.path()).unwrap();
+    drop(folder);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let Err(error) = runtime.block_on(try_spawn(launch(&["true"], "none"))) else { return 1 };
+    println!("{} {}", error.permanent, error.fault.detail);
+    let there = Launch { cwd: Some("/".into()), ..launch(&["true"], "none") };
+    println!("{}", runtime.block_on(try_spawn(there)).is_ok());
+    0
+}
+
+/// What a role printed.
+#[expect(clippy::disallowed_methods, reason = "the test's own process")]
+fn played(role: &str, mark: &str) -> Vec<String> {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .env(ROLE, role)
+        .env("HOST_MARK", mark)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let (text, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}: {text}{errors}", output.status);
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Pid 1 of a namespace, and what it leaves in front of itself.
@@ -306,7 +360,7 @@ fn an_ignored_sigchld_does_not_lose_the_status_and_the_host_has_clean_signals() 
     let by = ["sh", "-c", "trap '' CHLD TERM HUP PIPE USR1; exec \"$0\" \"$@\"", binary.to_str().unwrap()];
     let folder = tempfile::tempdir().unwrap();
     let seen = folder.path().join("seen");
-    let script = format!("grep -E '^Sig(Blk|Ign)' /proc/$$/status > {}; exit 7", seen.display());
+    let script = format!("grep -E '^Sig(Blk|Ign)' /proc/self/status > {}; exit 7", seen.display());
     let mut supervisor = Supervisor::start_by(&by, "supervisor", &["sh", "-c", &script], &mark);
     assert_eq!(supervisor.line(), "Exited(Code(7))");
     assert_eq!(supervisor.line(), "Swept([])");
@@ -438,6 +492,29 @@ async fn a_missing_directory_is_found_again_once_it_exists() {
     std::fs::create_dir(&cwd).unwrap();
     let mut child = spawn.spawn(2).await.unwrap();
     assert_eq!(line(&mut child).await, cwd.to_str().unwrap());
+}
+
+#[test]
+fn a_shortage_of_descriptors_at_any_point_is_said_is_retryable_and_leaks_nothing() {
+    let mark = new_mark();
+    let mut outcomes = played("short-of-descriptors", &mark);
+    assert_eq!(outcomes.pop().as_deref(), Some("left open: 0"));
+    let started = outcomes.iter().position(|outcome| outcome == "started Code(0)").unwrap();
+    let (short, enough) = outcomes.split_at(started);
+    assert!(short.len() > 3, "{outcomes:?}");
+    for outcome in short {
+        let named = outcome.contains("(EMFILE); ") || outcome.contains("could not set itself up");
+        assert!(outcome.starts_with("false ") && named, "{outcome}");
+    }
+    assert!(enough.iter().all(|outcome| outcome == "started Code(0)"), "{enough:?}");
+    nothing_is_left(&mark);
+}
+
+#[test]
+fn a_program_whose_own_directory_is_gone_says_so_and_can_start_a_host_elsewhere() {
+    let lines = played("without-directory", "none");
+    assert!(lines[0].starts_with("true the working directory of this program is gone"), "{lines:?}");
+    assert_eq!(lines[1], "true");
 }
 
 // ---- point 5: exit, last words, sweep ----
