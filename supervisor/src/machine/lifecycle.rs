@@ -22,7 +22,10 @@ impl<W, R> Machine<W, R> {
                 }
             }
             Phase::BackingOff { .. } => self.start_wanted = true,
-            Phase::CrashLooped => out.push(Effect::Started(Err(crash_looped()))),
+            Phase::CrashLooped => {
+                let fault = StartFault { kind: ErrorKind::CrashLoop, detail: self.crash_loop_detail() };
+                out.push(Effect::Started(Err(fault)));
+            }
             Phase::Stopping(stop) => {
                 stop.restart = true;
                 self.start_wanted = true;
@@ -91,7 +94,7 @@ impl<W, R> Machine<W, R> {
                 if permanent {
                     self.start_failed_for_good(fault, out);
                 } else {
-                    self.answer_start(Err(fault), out);
+                    self.start_fails(fault, out);
                     self.failed(now, out);
                 }
             }
@@ -136,6 +139,7 @@ impl<W, R> Machine<W, R> {
         }
         self.pending.stop_waiting();
         self.budget.on_ready(now);
+        self.last_failure = None;
         self.publish(out);
         self.answer_start(Ok(self.epoch), out);
     }
@@ -170,6 +174,7 @@ impl<W, R> Machine<W, R> {
                 out.push(Effect::Reseed { epoch: self.epoch });
             }
             Decision::GiveUp => {
+                self.last_failure = Some("the host restarted itself".to_owned());
                 self.kill_child(now, Cause::Settled, out);
                 self.crash_loop(out);
             }
@@ -181,6 +186,8 @@ impl<W, R> Machine<W, R> {
         match (&mut self.phase, self.child.as_mut()) {
             (Phase::Running, Some(child)) => {
                 if child.break_pipe(now) {
+                    let detail = "the host closed its pipes".to_owned();
+                    self.start_fails(StartFault { kind: ErrorKind::Crash, detail }, out);
                     self.pending.wait_until(later(now, self.policy.unavailable_after));
                 }
             }
@@ -233,26 +240,27 @@ impl<W, R> Machine<W, R> {
 
     fn after_end_of(&mut self, stage: Stage, now: Instant, gone: Gone, out: &mut Vec<Effect<W, R>>) {
         self.pending.wait_until(later(now, self.policy.unavailable_after));
-        let fault = match stage {
+        let words = gone.words();
+        let (kind, detail) = match stage {
             Stage::Dying { cause: Cause::Refused(fault), .. } => {
                 return self.start_failed_for_good(fault, out);
             }
-            Stage::Starting { .. } => StartFault {
-                kind: ErrorKind::ExitedBeforeHello,
-                detail: format!("the host {} before it said hello", gone.words()),
-            },
-            Stage::Dying { cause: Cause::Hung { detail }, .. } => {
-                StartFault { kind: ErrorKind::Hung, detail: format!("{detail} while it was being started") }
+            // Starts were answered when it had to die; who came later waits for the next child.
+            Stage::Dying { .. } => return self.failed(now, out),
+            Stage::Starting { .. } => {
+                (ErrorKind::ExitedBeforeHello, format!("the host {words} before it said hello"))
             }
-            Stage::Reseeding
-            | Stage::Ready
-            | Stage::Dying { cause: Cause::BrokenPipe | Cause::NoHello | Cause::Settled, .. } => StartFault {
-                kind: ErrorKind::Crash,
-                detail: format!("the host {} while it was being started", gone.words()),
-            },
+            Stage::Reseeding => (ErrorKind::Crash, format!("the host {words} while it was being seeded")),
+            Stage::Ready => (ErrorKind::Crash, format!("the host {words}")),
         };
-        self.answer_start(Err(fault), out);
+        self.start_fails(StartFault { kind, detail }, out);
         self.failed(now, out);
+    }
+
+    /// Answers the starts that wait, and remembers what went wrong for those who ask later.
+    fn start_fails(&mut self, fault: StartFault, out: &mut Vec<Effect<W, R>>) {
+        self.last_failure = Some(format!("{}: {}", fault.kind, fault.detail));
+        self.answer_start(Err(fault), out);
     }
 
     /// A failure that counts: the next child comes after the back-off, or none does.
@@ -265,14 +273,20 @@ impl<W, R> Machine<W, R> {
 
     fn crash_loop(&mut self, out: &mut Vec<Effect<W, R>>) {
         self.enter(Phase::CrashLooped, out);
-        self.answer_start(Err(crash_looped()), out);
-        self.lose_unsent(&Loss::new(LossKind::CrashLoop, crash_looped().detail), out);
+        let detail = self.crash_loop_detail();
+        self.answer_start(Err(StartFault { kind: ErrorKind::CrashLoop, detail: detail.clone() }), out);
+        self.lose_unsent(&Loss::new(LossKind::CrashLoop, detail), out);
+    }
+
+    pub(super) fn crash_loop_detail(&self) -> String {
+        let last = self.last_failure.as_deref().unwrap_or("unknown");
+        format!("the host failed too often; `reset` allows it again (last failure: {last})")
     }
 
     fn start_failed_for_good(&mut self, fault: StartFault, out: &mut Vec<Effect<W, R>>) {
         self.enter(Phase::Down(Down::Idle), out);
         let detail = format!("{}: {}", fault.kind, fault.detail);
-        self.answer_start(Err(fault), out);
+        self.start_fails(fault, out);
         self.lose_unsent(&Loss::new(LossKind::Unavailable, detail), out);
     }
 
@@ -301,7 +315,11 @@ impl<W, R> Machine<W, R> {
     }
 
     pub(super) fn on_tick(&mut self, now: Instant, out: &mut Vec<Effect<W, R>>) {
-        while self.next_deadline().is_some_and(|at| at <= now) {
+        // One step can make the next one due. A handful is the most; if ever it were more, the next tick goes on.
+        for _ in 0..8 {
+            if self.next_deadline().is_none_or(|at| now < at) {
+                break;
+            }
             self.expire(now, out);
             self.judge_child(now, out);
             self.spawn_if_due(now, out);
@@ -347,11 +365,15 @@ impl<W, R> Machine<W, R> {
         match child.judge(now, &self.policy) {
             Judgement::Fine => {}
             Judgement::NoHello { detail } => {
-                let fault = StartFault { kind: ErrorKind::NoHello, detail };
                 self.kill_child(now, Cause::NoHello, out);
-                self.answer_start(Err(fault), out);
+                self.start_fails(StartFault { kind: ErrorKind::NoHello, detail }, out);
             }
-            Judgement::Hung { detail } => self.kill_child(now, Cause::Hung { detail }, out),
+            Judgement::Hung { detail } => {
+                self.kill_child(now, Cause::Hung { detail: detail.clone() }, out);
+                if let Phase::Running = self.phase {
+                    self.start_fails(StartFault { kind: ErrorKind::Hung, detail }, out);
+                }
+            }
         }
     }
 }
@@ -381,12 +403,5 @@ impl Gone {
             Self::Abandoned => "could not be killed".to_owned(),
             Self::NeverWas => "was not started".to_owned(),
         }
-    }
-}
-
-fn crash_looped() -> StartFault {
-    StartFault {
-        kind: ErrorKind::CrashLoop,
-        detail: "the host failed too often; `reset` allows it again".to_owned(),
     }
 }

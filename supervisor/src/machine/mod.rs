@@ -60,6 +60,8 @@ pub(crate) struct Machine<W, R> {
     budget: RestartBudget,
     jitter: Jitter,
     restarts: u64,
+    /// What went wrong since a child was ready, for people.
+    last_failure: Option<String>,
     /// Somebody waits for `Started`.
     start_wanted: bool,
     published: Option<Snapshot>,
@@ -109,6 +111,7 @@ impl<W, R> Machine<W, R> {
             outbox: Outbox::default(),
             jitter: Jitter::new(seed),
             restarts: 0,
+            last_failure: None,
             start_wanted: false,
             published: None,
             reply: PhantomData,

@@ -61,7 +61,7 @@ impl Loss {
                 (LossKind::Hung, format!("{detail} and was killed"))
             }
             Stage::Dying { cause: Cause::BrokenPipe, .. } => {
-                (LossKind::Crash, format!("the host closed its stdin and {how}"))
+                (LossKind::Crash, format!("the host closed its pipes and {how}"))
             }
             Stage::Starting { .. }
             | Stage::Reseeding
@@ -97,7 +97,7 @@ impl<W, R> Machine<W, R> {
             return Err(refuse(request, ErrorKind::DuplicateRequest, detail));
         }
         if let Some((kind, detail)) = self.refusal(&request.kind) {
-            return Err(refuse(request, kind, detail.to_owned()));
+            return Err(refuse(request, kind, detail));
         }
         if let RequestKind::Interrupt { turn_id } = &request.kind {
             if let Some(turn) = self.unsent_turn(&request.sid, turn_id.as_ref()) {
@@ -129,23 +129,21 @@ impl<W, R> Machine<W, R> {
     }
 
     /// Why a request of this kind is not taken as things stand.
-    fn refusal(&self, kind: &RequestKind) -> Option<(ErrorKind, &'static str)> {
+    fn refusal(&self, kind: &RequestKind) -> Option<(ErrorKind, String)> {
         let interrupt = matches!(kind, RequestKind::Interrupt { .. });
         match &self.phase {
             Phase::Running | Phase::BackingOff { .. } | Phase::Down(Down::Idle) => None,
             Phase::Down(Down::OnPurpose) | Phase::CrashLooped if interrupt => None,
             Phase::Down(Down::OnPurpose) => {
-                Some((ErrorKind::Shutdown, "the host was stopped; `start` allows requests again"))
+                Some((ErrorKind::Shutdown, "the host was stopped; `start` allows requests again".to_owned()))
             }
-            Phase::CrashLooped => {
-                Some((ErrorKind::CrashLoop, "the host failed too often; `reset` allows it again"))
-            }
+            Phase::CrashLooped => Some((ErrorKind::CrashLoop, self.crash_loop_detail())),
             Phase::Stopping(stop) => {
                 let helps_to_finish = match kind {
                     RequestKind::Interrupt { .. } | RequestKind::Call => stop.is_draining(),
                     RequestKind::Turn | RequestKind::Seed => false,
                 };
-                (!helps_to_finish).then_some((ErrorKind::Shutdown, "the host is being stopped"))
+                (!helps_to_finish).then(|| (ErrorKind::Shutdown, "the host is being stopped".to_owned()))
             }
         }
     }
@@ -264,8 +262,12 @@ impl<W, R> Machine<W, R> {
             match expiry {
                 Expiry::Unavailable => {
                     let waited = self.policy.unavailable_after.as_secs_f64();
-                    let loss =
-                        Loss::new(LossKind::Unavailable, format!("no host was ready in {waited:.1} s"));
+                    let mut detail = format!("no host was ready in {waited:.1} s");
+                    if let Some(last) = &self.last_failure {
+                        detail.push_str("; the last one failed: ");
+                        detail.push_str(last);
+                    }
+                    let loss = Loss::new(LossKind::Unavailable, detail);
                     self.end_lost(entry, &loss, out);
                 }
                 Expiry::Deadline => {

@@ -231,7 +231,8 @@ impl World {
 
     fn step(&mut self) {
         match self.below(100) {
-            0..=24 => self.submit(),
+            0..=23 => self.submit(),
+            24 => self.host_restarted(),
             25..=36 => self.tick_at_deadline(),
             37..=40 => self.pass_time(),
             41..=54 => self.write(),
@@ -248,9 +249,7 @@ impl World {
             96 => self.host_restarted(),
             97 => self.start(),
             98 => self.stop(),
-            _ => {
-                self.give(Input::Reset);
-            }
+            _ => self.reset(),
         }
     }
 
@@ -482,8 +481,12 @@ impl World {
         assert_eq!(self.machine.pending.unsent_count(), unsent.len());
         for open in &open {
             let given = &self.given[self.open_ids[open.id]];
-            if let Some(epoch) = given.handed {
-                assert!(self.is_live(epoch), "sent to a child that is gone");
+            match given.handed {
+                Some(epoch) => assert!(self.is_live(epoch), "sent to a child that is gone"),
+                None if matches!(given.kind, RequestKind::Interrupt { .. }) => {
+                    assert!(self.child.is_some(), "an interrupt waits for the next child");
+                }
+                None => {}
             }
             let taken = self.machine.open(self.machine.epoch(), open.id);
             assert_eq!(taken.map(|(_, waiter)| *waiter), given.handed.map(|_| self.open_ids[open.id]));
@@ -849,6 +852,14 @@ impl World {
         self.stopped_on_purpose = false;
         self.starts_again = true;
         self.give(Input::Start);
+    }
+
+    /// An operator lifts a crash loop, and often wants the host at once: the old child may still be dying.
+    fn reset(&mut self) {
+        self.give(Input::Reset);
+        if self.chance(50) {
+            self.start();
+        }
     }
 
     fn stop(&mut self) {

@@ -182,6 +182,64 @@ fn the_fourth_failure_in_the_window_is_a_crash_loop() {
 }
 
 #[test]
+fn a_crash_loop_names_its_last_failure() {
+    let mut rig =
+        ready_with(Policy { restart: RestartPolicy { max: 0, ..RestartPolicy::default() }, ..policy() });
+    rig.turn("t", "s");
+    let out = rig.exited(Exit::Signal(11));
+    let expected = "the host failed too often; `reset` allows it again (last failure: crash: the host was ended by signal 11)";
+    assert_eq!(details(&out), [expected]);
+    let fault = StartFault { kind: ErrorKind::CrashLoop, detail: expected.to_owned() };
+    assert_eq!(rig.give(Input::Start), [Effect::Started(Err(fault))]);
+    let request = rig.request("u", "s", RequestKind::Turn);
+    assert_eq!(rig.submit(request).0.expect_err("refused").detail, expected);
+
+    let mut rig =
+        ready_with(Policy { restart: RestartPolicy { max: 0, ..RestartPolicy::default() }, ..policy() });
+    rig.turn("t", "s");
+    let out = rig.give(Input::HostRestarted { epoch: 1 });
+    assert!(details(&out)[0].ends_with("(last failure: the host restarted itself)"), "{out:?}");
+}
+
+#[test]
+fn a_start_while_a_child_is_dying_waits_for_the_next_one() {
+    let dooms: [fn(&mut Rig); 3] = [
+        |rig| {
+            rig.hello();
+            rig.give(Input::WriteFailed { epoch: 1 });
+        },
+        |rig| {
+            rig.hello();
+            rig.heartbeat();
+            rig.wait(secs(45));
+        },
+        |rig| {
+            rig.wait(secs(10));
+        },
+    ];
+    for doom in dooms {
+        let mut rig = rig();
+        rig.give(Input::Start);
+        doom(&mut rig);
+        assert_eq!(rig.state(), HostState::BackingOff);
+        assert_eq!(rig.give(Input::Start), []);
+        assert_eq!(start_answers(&rig.crash_and_respawn()), []);
+        rig.give(Input::Hello { epoch: 2, verdict: Ok(()) });
+        assert_eq!(rig.give(Input::Reseeded { epoch: 2, lines: Vec::new() }), [Effect::Started(Ok(2))]);
+    }
+}
+
+#[test]
+fn a_pipe_that_breaks_while_the_child_is_seeded_answers_the_start() {
+    let mut rig = rig_with(policy());
+    rig.give(Input::Start);
+    rig.give(Input::Hello { epoch: 1, verdict: Ok(()) });
+    let out = rig.give(Input::WriteFailed { epoch: 1 });
+    let fault = StartFault { kind: ErrorKind::Crash, detail: "the host closed its pipes".to_owned() };
+    assert_eq!(out, [Effect::Started(Err(fault))]);
+}
+
+#[test]
 fn a_start_that_ends_in_a_crash_loop_is_answered_with_its_own_fault() {
     let mut rig =
         rig_with(Policy { restart: RestartPolicy { max: 0, ..RestartPolicy::default() }, ..policy() });
@@ -309,7 +367,7 @@ fn a_broken_pipe_gives_the_child_a_second_to_say_how_it_ends() {
     assert_eq!(rig.outgoing(), "", "nothing more is written to it");
     let out = rig.exited(Exit::Code(7));
     assert_eq!(endings(&out), [(turn, crash(None, Exit::Code(7)))]);
-    assert_eq!(details(&out), ["the host closed its stdin and exited with status 7"]);
+    assert_eq!(details(&out), ["the host closed its pipes and exited with status 7"]);
     assert_eq!(rig.open(), [("unsent".to_owned(), OpenPhase::Waiting)]);
 }
 

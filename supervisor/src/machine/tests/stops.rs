@@ -257,6 +257,18 @@ fn a_host_that_hangs_in_a_drain_is_killed_as_hung() {
 }
 
 #[test]
+fn a_hang_in_a_drain_answers_no_start_that_waits_for_the_end_of_the_stop() {
+    let mut rig = ready();
+    rig.turn("t", "s");
+    rig.write_all();
+    rig.heartbeat();
+    rig.stop(secs(100), secs(200));
+    rig.give(Input::Start);
+    assert_eq!(rig.wait(secs(45)), [Effect::Kill { epoch: 1 }]);
+    assert_eq!(end(&mut rig, Exit::Signal(9)).last(), Some(&Effect::Spawn { epoch: 2 }));
+}
+
+#[test]
 fn the_watch_is_over_when_the_host_was_asked() {
     let mut rig = ready_with(Policy { grace: secs(100), ..policy() });
     rig.turn("t", "s");

@@ -64,12 +64,8 @@ fn a_hello_is_a_sign_of_life() {
     rig.give(Input::Hello { epoch: 1, verdict: Ok(()) });
     assert_eq!(rig.wait(secs(100)), [], "no limit on collecting the seeds but that of the watch");
     rig.heartbeat();
-    assert_eq!(
-        rig.wait(secs(45)),
-        [Effect::Kill { epoch: 1 }],
-        "a silent host is found while it is seeded too"
-    );
-    let out = rig.exited(Exit::Signal(9));
+    let out = rig.wait(secs(45));
+    assert_eq!(out[0], Effect::Kill { epoch: 1 }, "a silent host is found while it is seeded too");
     assert_eq!(start_answers(&out), [Err(ErrorKind::Hung)]);
 }
 
@@ -255,6 +251,22 @@ fn requests_wait_for_a_child_as_long_as_the_policy_says() {
     assert_eq!(details(&out), ["no host was ready in 10.0 s"]);
     assert_eq!(endings(&rig.wait(secs(1))), [(call, Short::Call(ErrorKind::Unavailable))]);
     assert_eq!(rig.state(), HostState::Starting, "the child may still come");
+}
+
+#[test]
+fn what_waited_in_vain_is_told_why() {
+    let mut rig = rig();
+    rig.turn("t", "s");
+    rig.exited(Exit::Code(3));
+    let out = rig.wait(secs(10));
+    let failure = "exited_before_hello: the host exited with status 3 before it said hello";
+    assert_eq!(details(&out), [format!("no host was ready in 10.0 s; the last one failed: {failure}")]);
+    rig.hello();
+    rig.exited(Exit::Code(4));
+    rig.turn("u", "s");
+    let out = rig.wait(secs(10));
+    let failure = "crash: the host exited with status 4";
+    assert_eq!(details(&out), [format!("no host was ready in 10.0 s; the last one failed: {failure}")]);
 }
 
 #[test]
