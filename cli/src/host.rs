@@ -13,6 +13,7 @@ use `turnhost run` or `turnhost supervise`, which start a host of their own. Her
 
 /// Runs until its parent or a signal ends it.
 pub(crate) fn main(args: &HostArgs) -> ExitCode {
+    turnhost_host::log_to_stderr();
     turnhost_host::run_builtin(args).unwrap_or_else(|error| {
         say(format_args!("{error:#}"));
         ExitCode::from(exit::FAILED)
