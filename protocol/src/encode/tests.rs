@@ -217,3 +217,17 @@ fn any_body_makes_an_event_without_a_field_twice() {
         assert_eq!(String::from_utf8(out).unwrap().trim_end(), expected);
     }
 }
+
+#[test]
+fn a_cut_message_goes_too_if_it_is_still_too_long() {
+    let frame = TurnError { request_id: "r1".into(), message: string_of(5_000), ..TurnError::default() };
+    let without = r#"{"type":"turn.error","request_id":"r1","omitted":["message"],"host_ns":7}"#;
+    let with = without.replace(
+        r#""omitted""#,
+        &format!(r#""message":"{}…","omitted""#, string_of(CUT_MESSAGE_BYTES - "…".len())),
+    );
+    for limit in without.len()..with.len() + 50 {
+        let expected = if limit >= with.len() { &with } else { without };
+        assert_eq!(bounded(frame.clone(), limit), (Encoded::Shortened, expected.to_owned()), "limit {limit}");
+    }
+}
