@@ -550,7 +550,8 @@ fn a_registry_that_cannot_be_written_is_told_before_anything_is_started() {
     let mut supervise = over_own_host(&scenario, &["--registry", &below]);
     assert_eq!(supervise.refused(json!({"op": "start"}))["kind"], "registry_unwritable");
     let status = supervise.ok(json!({"op": "status"}));
-    assert_eq!((&status["state"], &status["last_exit"]), (&json!("stopped"), &json!(null)));
+    assert_eq!((&status["state"], &status["pid"]), (&json!("stopped"), &json!(null)));
+    assert_eq!(scenario.processes(), [supervise.process.pid()], "neither a guard nor a host was started");
     assert_eq!(supervise.finish(), Ended::Code(0));
 }
 
