@@ -6,6 +6,7 @@ mod refusals;
 mod stops;
 mod streams;
 mod turns;
+mod walk;
 
 use super::*;
 use crate::agent::builtin;

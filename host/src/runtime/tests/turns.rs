@@ -377,3 +377,65 @@ async fn with_rpc_events_each_turn_is_mirrored_in_its_own_order() {
     let complete = &frames[frames.len() - 2]["message"]["params"]["payload"];
     assert_eq!((&complete["status"], &complete["text"]), (&json!("error"), &json!("Error: no")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_interrupt_was_applied_ends_as_interrupted_whatever_its_agent_says() {
+    struct Obeys;
+    impl AsyncAgent for Obeys {
+        fn run(&self, turn: TurnContext) -> TurnFuture<'_> {
+            Box::pin(async move {
+                turn.interrupt.wait().await;
+                Ok(Answer { text: Some("partial".to_owned()), interrupted: false })
+            })
+        }
+    }
+    let mut rig =
+        Setup { agents: Agents::new().with_async("obeys", Obeys), ..Setup::default() }.start().await;
+    rig.send(json!({"type": "turn.start", "sid": "s", "request_id": "t"})).await;
+    rig.send(json!({"type": "interrupt", "sid": "s", "request_id": "i"})).await;
+    let end = rig.until("turn.end").await;
+    assert_eq!((&end["interrupted"], &end["final_response"]), (&json!(true), &json!("partial")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_its_turn_leaves_open_is_denied_before_the_end() {
+    use crate::turn::context::Question;
+    struct Leaves;
+    impl AsyncAgent for Leaves {
+        fn run(&self, turn: TurnContext) -> TurnFuture<'_> {
+            Box::pin(async move {
+                let question = Question {
+                    command: "c".to_owned(),
+                    description: String::new(),
+                    choices: vec![],
+                    allow_permanent: false,
+                    timeout_ms: 60_000,
+                };
+                let (reply, _) = tokio::sync::oneshot::channel();
+                let _ = turn.sink.send(WorkItem::Ask(question, reply)).await;
+                Ok(Answer::default())
+            })
+        }
+    }
+    let mut rig =
+        Setup { agents: Agents::new().with_async("leaves", Leaves), ..Setup::default() }.start().await;
+    rig.send(json!({"type": "turn.start", "sid": "s", "request_id": "t"})).await;
+    let frames = rig.through("turn.end").await;
+    let kinds: Vec<_> = frames.iter().filter_map(|frame| frame["kind"].as_str()).collect();
+    assert_eq!(kinds, ["approval_request", "approval_resolved"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_beyond_those_that_may_wait_are_refused_as_busy() {
+    let mut rig = Setup { workers: 1, ..Setup::default() }.start().await;
+    for number in 0..=crate::turn::table::MAX_WAITING + 1 {
+        rig.play(&format!("s{number}"), &format!("t{number}"), json!([{"sleep_ms": 3_600_000}])).await;
+    }
+    let error = rig.until("turn.error").await;
+    assert_eq!((&error["reason"], &error["request_id"]), (&json!("busy"), &json!("t4097")));
+    rig.send(json!({"type": "interrupt", "sid": "s9", "request_id": "i"})).await;
+    rig.until("turn.end").await;
+    rig.play("again", "fits", json!([])).await;
+    rig.send(json!({"type": "interrupt", "sid": "again", "request_id": "i"})).await;
+    assert_eq!(rig.until("turn.end").await["request_id"], "fits", "one left, so one may come");
+}
