@@ -7,6 +7,7 @@ use crate::runtime::{self, Surroundings};
 use crate::turn::Agents;
 use anyhow::Context as _;
 use clap::Parser as _;
+use nix::sys::signal::{SigSet, Signal};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
@@ -73,6 +74,7 @@ pub fn run_builtin(args: &HostArgs) -> anyhow::Result<ExitCode> {
 pub fn run_with(agents: Agents, options: HostOptions) -> anyhow::Result<ExitCode> {
     let stdout = turnhost_os::fd::take_stdout().context("stdout could not be taken over")?;
     own_descendants();
+    unblock_signals();
     panics_go_to_the_log();
 
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
@@ -144,6 +146,17 @@ fn own_descendants() {
     }
     if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
         tracing::warn!(%error, "no child sub-reaper: processes that detach themselves may outlive the host");
+    }
+}
+
+/// A parent may hand down blocked signals; the threads that are started from here on must get them.
+fn unblock_signals() {
+    let mut stops = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD] {
+        stops.add(signal);
+    }
+    if let Err(error) = stops.thread_unblock() {
+        tracing::warn!(%error, "signals that the parent blocked stay blocked");
     }
 }
 

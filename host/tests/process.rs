@@ -350,3 +350,21 @@ fn wrong_options_are_told_before_anything_runs() {
         assert_eq!(output.stdout, b"", "{args:?}");
     }
 }
+
+#[test]
+fn an_ignored_sigchld_that_a_parent_hands_down_is_ignored_no_more() {
+    let home = tempfile::tempdir().unwrap();
+    let (input, stdin) = std::io::pipe().unwrap();
+    let (stdout, output) = std::io::pipe().unwrap();
+    let mut command = command(Path::new("/bin/bash"), "sigchld", home.path());
+    command.args(["-c", r#"trap '' CHLD; exec "$0""#, env!("CARGO_BIN_EXE_compute-host")]);
+    let mut child = command.stdin(input).stdout(output).spawn().unwrap();
+    drop(command);
+    frames_of(stdout).recv_timeout(DEADLINE).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    assert_eq!(ignored & (1 << (Signal::SIGCHLD as u64 - 1)), 0, "{status}");
+    drop(stdin);
+    assert_eq!(eventually("the host exits", || child.try_wait().unwrap()).code(), Some(0));
+}

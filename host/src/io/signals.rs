@@ -11,6 +11,9 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    /// Never looked at: its handler ends an ignored SIGCHLD, which parents hand down and which would lose the exit
+    /// status of every process that an agent starts.
+    _child: Signal,
 }
 
 impl Signals {
@@ -23,6 +26,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            _child: signal(SignalKind::child())?,
         })
     }
 
