@@ -215,7 +215,12 @@ mod tests {
         "LD_LIBRARY_PATH",
         "LOGNAME",
         "MAX_TOKENS",
+        "MIN_TOKENS",
+        "MODEL_CONTEXT_TOKENS",
+        "MODEL_INPUT_TOKENS",
         "MODEL_MAX_TOKENS",
+        "MODEL_OUTPUT_TOKENS",
+        "NUM_TOKENS",
         "OLDPWD",
         "OPENAI_BASE_URL",
         "PATH",
@@ -292,6 +297,29 @@ mod tests {
     #[test]
     fn every_name_of_the_written_list_of_hooks_is_left_out() {
         assert_eq!(names(&config(EnvPolicy::Scrubbed), HOOKS), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_written_list_of_hooks_is_the_one_above() {
+        let rows = [
+            "| loader hooks |",
+            "| shell hooks |",
+            "| interpreter hooks |",
+            "| programs run by others |",
+            "| the repository",
+        ];
+        let mut written: Vec<&str> = include_str!("environment.rs")
+            .lines()
+            .filter_map(|line| line.strip_prefix("//! "))
+            .filter(|line| rows.iter().any(|row| line.starts_with(row)))
+            .flat_map(|line| line.split('`').skip(1).step_by(2))
+            .collect();
+        let prefixes: Vec<String> = HOOK_PREFIXES.iter().map(|prefix| format!("{prefix}*")).collect();
+        let mut listed: Vec<&str> =
+            HOOKS.iter().copied().chain(prefixes.iter().map(String::as_str)).collect();
+        written.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(written, listed);
     }
 
     #[test]

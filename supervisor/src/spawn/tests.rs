@@ -786,6 +786,26 @@ async fn an_order_to_kill_ends_the_flush_of_a_host_whose_guard_is_dead() {
 
 // ---- dropping: no process, no zombie, with or without a runtime ----
 
+#[tokio::test]
+async fn a_dropped_child_ends_though_its_guard_is_stopped() {
+    let mark = new_mark();
+    let mut child = spawn_sh(STUBBORN, &mark).await;
+    assert_eq!(line(&mut child).await, "grandchild");
+    signal(guard_pid(&child), Signal::STOP);
+    drop(child);
+    nothing_stays(&mark).await;
+}
+
+#[tokio::test]
+async fn a_dropped_child_ends_though_its_guard_was_just_killed() {
+    let mark = new_mark();
+    let mut child = spawn_sh(STUBBORN, &mark).await;
+    assert_eq!(line(&mut child).await, "grandchild");
+    signal(guard_pid(&child), Signal::KILL);
+    drop(child);
+    nothing_stays(&mark).await;
+}
+
 /// Zombies among our own children that are `turnhost-guard`s or hosts of this test binary.
 fn zombies() -> Vec<i32> {
     tree::children(i32::try_from(std::process::id()).unwrap())
