@@ -38,7 +38,7 @@ use crate::status::{Counters, HostReady, StateSnapshot};
 use crate::tail::LineTail;
 use crate::turn::Wire;
 use effects::RegistryState;
-use reseeding::{Histories, Reseeding};
+use reseeding::{Asking, Histories, Reseeding};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::future::{pending, poll_fn};
@@ -128,6 +128,7 @@ pub(crate) struct Actor {
     ledger: Ledger,
     source: Option<ReseedSource>,
     reseeding: Option<Reseeding>,
+    asking: Asking,
     /// Seeds that the host has not answered yet.
     reseeds: HashMap<RequestId, SessionId>,
 
@@ -184,6 +185,7 @@ impl Actor {
             ledger: Ledger::new(crate::ledger::Bounds::default()),
             source,
             reseeding: None,
+            asking: Asking::default(),
             reseeds: HashMap::new(),
             starts: Vec::new(),
             stops: Vec::new(),
@@ -214,7 +216,6 @@ impl Actor {
                 }
             }
         }
-        self.let_go();
     }
 
     /// A burst of orders becomes one write, and is on its way before anything else is looked at.
@@ -353,8 +354,11 @@ impl Actor {
         let Some(running) = self.running.take() else { return };
         self.input(Input::Swept { epoch: running.epoch, survivors });
     }
+}
 
-    fn let_go(mut self) {
+impl Drop for Actor {
+    /// Also if it panicked: nobody waits for ever. What is open ends `dropped` with the machine.
+    fn drop(&mut self) {
         self.mark_handed_over();
         self.subscribers.close();
         self.registry.release();

@@ -98,7 +98,7 @@ impl Serialize for HostNotice {
             Stray { line: &'a str, bytes: u64 },
             ProtocolError { kind: ProtocolErrorKind, detail: &'a str },
             SessionLost { sid: &'a SessionId },
-            Lagged { request_id: Option<()>, events: u64, bytes: u64 },
+            Lagged { request_id: Option<()>, deltas: u64, events: u64, bytes: u64 },
         }
         #[derive(Serialize)]
         struct RpcLine<'a> {
@@ -113,7 +113,7 @@ impl Serialize for HostNotice {
             Self::ProtocolError { kind, detail } => Line::ProtocolError { kind: *kind, detail },
             Self::SessionLost { sid } => Line::SessionLost { sid },
             Self::Lagged { events, bytes } => {
-                Line::Lagged { request_id: None, events: *events, bytes: *bytes }
+                Line::Lagged { request_id: None, deltas: 0, events: *events, bytes: *bytes }
             }
         };
         line.serialize(serializer)

@@ -13,6 +13,7 @@ use tokio::io::{AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 use turnhost_os::ProcessIdentity;
+use turnhost_os::identity::stat;
 use turnhost_protocol::LineDecoder;
 use turnhost_protocol::hello::Hello;
 
@@ -47,6 +48,11 @@ pub(crate) struct Running {
     /// Bytes and lines that were no hello before it came, for the report if it never does.
     pub bytes_read: u64,
     pub lines_read: u64,
+    /// Lines of it that were no frames.
+    pub stray_lines: u64,
+    /// What its process did when it was killed.
+    pub diagnosis: Option<&'static str>,
+    pub span: tracing::Span,
     stdout: Box<dyn ChildOutput>,
     stderr: Box<dyn ChildOutput>,
     stderr_buffer: Vec<u8>,
@@ -94,6 +100,9 @@ impl Running {
             hello: None,
             bytes_read: 0,
             lines_read: 0,
+            stray_lines: 0,
+            diagnosis: None,
+            span: tracing::debug_span!("host", epoch),
             stdout: child.stdout,
             stderr: child.stderr,
             stderr_buffer: vec![0; STDERR_READ],
@@ -127,6 +136,19 @@ impl Running {
             return Poll::Ready(IoEvent::StdoutClosed);
         }
         Poll::Pending
+    }
+
+    /// Notes what the process does now, for the report of its end.
+    pub(crate) fn diagnose(&mut self) {
+        self.diagnosis = stat(self.identity.pid)
+            .filter(|now| now.start_ticks == self.identity.start_ticks)
+            .map(|now| match now.state {
+                b'T' | b't' => "its process was stopped",
+                b'D' => "its process waited in the kernel",
+                b'R' => "its process was computing",
+                _ if now.is_dead() => "its process had ended",
+                _ => "its process was sleeping",
+            });
     }
 
     /// Its stdout has ended.

@@ -123,6 +123,11 @@ impl Permit {
         }
     }
 
+    /// `turn.started` has come.
+    pub(crate) fn has_started(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.lock().phase == TurnPhase::Started)
+    }
+
     /// Ends the turn.
     pub(crate) fn finish(mut self, outcome: TurnOutcome) {
         self.end(outcome);

@@ -133,6 +133,11 @@ impl Actor {
                 message.push_str(&format!(", its stderr ends: {line}"));
             }
         }
+        if reason == FailReason::Hung
+            && let Some(diagnosis) = self.running.as_ref().and_then(|running| running.diagnosis)
+        {
+            message.push_str(&format!("; {diagnosis}"));
+        }
         if reason != FailReason::Crash {
             return message;
         }
@@ -146,8 +151,10 @@ impl Actor {
             };
             message.push_str(&format!("; it {how} with {bytes} bytes of an unfinished frame: {tail}"));
         }
-        if let Some(line) = self.stray.last() {
-            let count = self.counters.stray_lines;
+        let count = self.running.as_ref().map_or(0, |running| running.stray_lines);
+        if count > 0
+            && let Some(line) = self.stray.last()
+        {
             let line: String = line.chars().take(200).collect();
             message.push_str(&format!("; stray lines on its stdout: {count}, the last: {line}"));
         }

@@ -1,5 +1,6 @@
 //! What the machine wants done to the world.
 
+use super::view::LastHello;
 use super::{Actor, HostReply, SpawnJob, Spawned, Waiter};
 use crate::child::{Spawn, SpawnError};
 use crate::config::Registry;
@@ -66,6 +67,7 @@ impl Actor {
             }
             Effect::Kill { epoch } => {
                 if let Some(running) = self.of_epoch(epoch) {
+                    running.diagnose();
                     running.stdin = None;
                     running.control.kill();
                 } else {
@@ -96,6 +98,7 @@ impl Actor {
         self.reseeding = None;
         self.reseeds.clear();
         self.stderr.clear();
+        self.last_hello = LastHello::default();
         let registry = match (&self.registry, &self.config.registry) {
             (RegistryState::Untried, Registry::Off) => {
                 self.registry = RegistryState::Off;
@@ -159,7 +162,10 @@ impl Actor {
     fn count(&mut self, counted: Counted) {
         use crate::events::ProtocolErrorKind as Kind;
         match counted {
-            Counted::LateAck => self.counters.late_acks += 1,
+            Counted::LateAck => {
+                self.counters.late_acks += 1;
+                self.protocol_error(Kind::LateFrame, "an answer to a call that had timed out".to_owned());
+            }
             Counted::DuplicateTerminal => {
                 self.counters.duplicate_terminals += 1;
                 self.protocol_error(Kind::DuplicateTerminal, "a turn was ended again".to_owned());

@@ -20,6 +20,8 @@ impl Actor {
     pub(super) fn on_lines(&mut self, finished: bool) {
         let Some(running) = &mut self.running else { return };
         let epoch = running.epoch;
+        let span = running.span.clone();
+        let _in_span = span.enter();
         let mut decoder =
             std::mem::replace(&mut running.decoder, LineDecoder::new(self.config.max_frame_bytes));
         let mut alive = false;
@@ -193,6 +195,9 @@ impl Actor {
         let id = started.request_id.clone();
         self.begin(&id);
         match self.machine.turn(epoch, &id) {
+            Lookup::Open(Waiter::Turn { permit, .. }) if permit.has_started() => {
+                self.protocol_error(ProtocolErrorKind::LateFrame, "turn.started again".to_owned());
+            }
             Lookup::Open(Waiter::Turn { permit, .. }) => {
                 permit.push(TurnEvent::Started(Wire::new(started, text.into_owned())));
                 self.input(Input::TurnStarted { epoch, id });
@@ -328,6 +333,9 @@ impl Actor {
 
     fn stray_line(&mut self, line: &[u8]) {
         self.counters.stray_lines += 1;
+        if let Some(running) = &mut self.running {
+            running.stray_lines += 1;
+        }
         let shown = escape_cut(line, limits::STRAY_SHOWN_BYTES);
         self.stray.push_line(shown.clone());
         if self.notices.take(Self::now()) {

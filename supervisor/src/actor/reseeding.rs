@@ -9,6 +9,7 @@ use crate::reseed::ReseedSource;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
@@ -25,12 +26,29 @@ pub(super) struct Reseeding {
     deadline: Pin<Box<Sleep>>,
 }
 
+/// Says whether the source is still busy with an earlier host: one that hangs gets no second thread.
+#[derive(Debug, Default)]
+pub(super) struct Asking(Weak<()>);
+
 impl Reseeding {
-    fn ask(epoch: u64, source: ReseedSource, sessions: Vec<SessionId>, limit: Duration) -> Option<Self> {
+    fn ask(
+        epoch: u64,
+        source: ReseedSource,
+        sessions: Vec<SessionId>,
+        limit: Duration,
+        asking: &mut Asking,
+    ) -> Option<Self> {
+        if asking.0.upgrade().is_some() {
+            tracing::warn!(epoch, "the reseed source still hangs and is not asked");
+            return None;
+        }
         let (answer, answers) = mpsc::channel(16);
+        let busy = Arc::new(());
+        asking.0 = Arc::downgrade(&busy);
         std::thread::Builder::new()
             .name("supervisor-reseed".to_owned())
             .spawn(move || {
+                let _busy = busy;
                 for sid in sessions {
                     let asked = catch_unwind(AssertUnwindSafe(|| source.history(&sid)));
                     let history = asked.unwrap_or_else(|_| {
@@ -76,7 +94,7 @@ impl Actor {
             if sessions.is_empty() {
                 return None;
             }
-            Reseeding::ask(epoch, source, sessions, self.config.reseed_timeout)
+            Reseeding::ask(epoch, source, sessions, self.config.reseed_timeout, &mut self.asking)
         });
         if self.reseeding.is_none() {
             self.send_seeds(epoch, Histories::new());
@@ -105,7 +123,7 @@ impl Actor {
             if !whole {
                 lost.push(sid.clone());
             }
-            let id = RequestId::from(format!("reseed-{epoch}-{}", sent.len()));
+            let id = RequestId::from(uuid::Uuid::new_v4().to_string());
             match seed_line(record, &id, history.as_deref(), self.config.max_frame_bytes) {
                 Some(line) => {
                     lines.push(line);
