@@ -174,7 +174,11 @@ impl Ledger {
         }
         // From here on the host has a history of its own making.
         entry.in_host = epoch;
-        self.forget(sid);
+        match &mut entry.record {
+            Some(record) if !fresh => record.complete = false,
+            Some(_) => self.forget(sid),
+            None => {}
+        }
         self.bound(sid);
         if known && !fresh { Beginning::Lost } else { Beginning::Continued }
     }

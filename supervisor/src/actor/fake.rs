@@ -287,7 +287,7 @@ impl Spawn for FakeSpawn {
                 identity: ProcessIdentity {
                     pid: 1000 + epoch as i32,
                     start_ticks: epoch,
-                    machine_boot_id: String::new(),
+                    machine_boot_id: turnhost_os::machine_boot_id(),
                 },
                 guard: None,
             })

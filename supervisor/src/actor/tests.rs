@@ -1,7 +1,7 @@
 //! The driver over hosts in memory, on a clock that only moves when everybody waits.
 
 use super::fake::{FakeHost, Fate, Plan, Rig, config, pipe, rig};
-use crate::config::Config;
+use crate::config::{Config, Registry};
 use crate::events::{HostNotice, ProtocolErrorKind};
 use crate::handle::StopOptions;
 use crate::machine::{Exit, HostState, StartFault};
@@ -1175,4 +1175,75 @@ async fn the_pipe_of_the_tests_is_bounded() {
     assert!(full.is_err());
     drop(reader);
     assert!(writer.write(b"d").await.is_err());
+}
+
+// On the real clock: the registry is looked at on a thread that the paused one would not wait for.
+
+fn registry_config(wanted: impl FnOnce(std::path::PathBuf) -> Registry, folder: &std::path::Path) -> Config {
+    Config { registry: wanted(folder.join("turnhost/host.json")), ..config() }
+}
+
+#[tokio::test]
+async fn a_host_is_registered_from_hello_to_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("turnhost/host.json");
+    rig(registry_config(Registry::Required, folder.path()), |mut rig| async move {
+        let mut host = rig.started().await;
+        let ready = rig.supervisor.start().await.unwrap();
+        assert_eq!(ready.reconciled.as_deref(), Some("none"));
+        let entry: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!((&entry["host_pid"], &entry["boot_id"]), (&json!(1001), &json!("boot-1")));
+        let status = rig.supervisor.status().await.unwrap();
+        assert_eq!(status.registry, Some(file.display().to_string()));
+        let stopping = spawn_local({
+            let supervisor = rig.supervisor.clone();
+            async move { supervisor.shutdown(StopOptions::default()).await }
+        });
+        host.expect("shutdown").await;
+        host.die(Exit::Code(0)).await;
+        stopping.await.unwrap().unwrap();
+        assert!(!file.exists());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_registry_that_cannot_be_had_is_an_error_before_anything_is_spawned_or_is_done_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_owned();
+    rig(registry_config(Registry::Required, &folder), |mut owner| async move {
+        let _host = owner.started().await;
+        rig(registry_config(Registry::Required, &folder), |mut other| async move {
+            let error = other.supervisor.start().await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::RegistryOwned);
+            assert!(other.hosts.try_recv().is_err(), "nothing was spawned");
+            assert_eq!(other.supervisor.watch().current().state, HostState::Stopped);
+        })
+        .await;
+        rig(registry_config(Registry::Optional, &folder), |mut other| async move {
+            let _host = other.started().await;
+            let ready = other.supervisor.start().await.unwrap();
+            assert_eq!(ready.reconciled, None);
+            assert_eq!(other.supervisor.status().await.unwrap().registry, None);
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_registry_is_tried_again_when_it_could_not_be_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_owned();
+    LocalSet::new()
+        .run_until(async {
+            let mut owner = Rig::new(registry_config(Registry::Required, &folder));
+            let _host = owner.started().await;
+            let mut other = Rig::new(registry_config(Registry::Required, &folder));
+            assert_eq!(other.supervisor.start().await.unwrap_err().kind, ErrorKind::RegistryOwned);
+            drop(owner.supervisor);
+            owner.actor.await.unwrap();
+            other.started().await;
+        })
+        .await;
 }
