@@ -339,7 +339,8 @@ fn an_ack_that_does_not_come_is_a_timeout_and_is_counted_when_it_does() {
         json!({"serve": true}),
     ];
     let mut supervise = over_faulty(&scenario, &[], &steps);
-    let control = json!({"op": "control", "sid": "s", "route_name": "session.reset", "timeout_ms": 100});
+    supervise.ok(json!({"op": "start"}));
+    let control = json!({"op": "control", "sid": "s", "route_name": "session.reset", "timeout_ms": 300});
     assert_eq!(supervise.refused(control)["kind"], "timeout");
     supervise.ok(json!({"op": "control", "sid": "s", "route_name": "session.reset"}));
     assert_eq!(supervise.ok(json!({"op": "status"}))["counters"]["late_acks"], 1);
@@ -435,6 +436,39 @@ fn an_rpc_of_the_host_and_the_supervisors_own_error_are_events() {
     supervise.ending("r");
     let error = supervise.event("rpc", |event| event["message"]["params"]["type"] == "error");
     assert_eq!(error["message"]["params"]["payload"]["reason"], "crash");
+    assert_eq!(supervise.finish(), Ended::Code(0));
+}
+
+#[test]
+fn a_session_whose_history_is_gone_is_told_once_before_its_next_turn() {
+    let scenario = Scenario::new();
+    // It answers a seed, and never says what its turns append.
+    let steps = [
+        json!({"hello": {}}),
+        json!({"repeat": {"times": 100, "steps": [
+            {"expect": "turn.start", "bind": "t"},
+            {"frame": {"type": "turn.started", "sid": "$t.sid", "request_id": "$t.request_id"}},
+            {"frame": {"type": "turn.end", "sid": "$t.sid", "request_id": "$t.request_id"}}]}}),
+    ];
+    let options = ["--backoff-base-ms", "1", "--backoff-max-ms", "1", "--grace-ms", "100"];
+    let mut supervise = over_faulty(&scenario, &options, &steps);
+    let pid = supervise.ok(json!({"op": "start"}))["pid"].as_i64().unwrap();
+    for sid in ["a", "b"] {
+        supervise.ok(json!({"op": "submit_turn", "sid": sid, "request_id": sid}));
+        supervise.ending(sid);
+    }
+    let before = supervise.process.frame_count();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL).unwrap();
+    supervise.state_after(before, "ready");
+    for request_id in ["a2", "a3"] {
+        supervise.ok(json!({"op": "submit_turn", "sid": "a", "request_id": request_id}));
+        supervise.ending(request_id);
+    }
+    let lines = supervise.process.frames();
+    let lost: Vec<usize> = (0..lines.len()).filter(|at| lines[*at]["event"] == "session_lost").collect();
+    assert_eq!(lost.iter().filter(|at| lines[**at]["sid"] == "a").count(), 1);
+    let started = index_of(&supervise, |line| line["event"] == "turn" && line["request_id"] == "a2").unwrap();
+    assert!(lost[0] < started, "it comes before anything else of the turn");
     assert_eq!(supervise.finish(), Ended::Code(0));
 }
 

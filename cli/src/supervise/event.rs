@@ -61,6 +61,13 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_session_is_told_in_the_place_of_its_turn_alone() {
+        let line = b"{\"event\":\"session_lost\",\"sid\":\"s\"}\n".to_vec();
+        assert_eq!(turn(&"t".into(), &TurnEvent::SessionLost { sid: "s".into() }), Some(line));
+        assert_eq!(notice(&HostNotice::SessionLost { sid: "s".into() }), None);
+    }
+
+    #[test]
     fn a_gap_names_its_turn() {
         assert_eq!(
             turn(&"t".into(), &TurnEvent::Lagged { deltas: 2, bytes: 30 }),
