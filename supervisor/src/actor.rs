@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `orders.rs` | what handles ask |
 //! | `inbound.rs` | lines from the host to inputs of the machine and events of a mailbox |
+//! | `refused.rs` | lines that are no frames, or cannot be believed |
 //! | `effects.rs` | what the machine wants done to the world |
 //! | `answers.rs` | endings to those who wait for them |
 //! | `reseeding.rs` | the seeds of a new host |
@@ -17,6 +18,7 @@ mod effects;
 pub(crate) mod fake;
 mod inbound;
 mod orders;
+mod refused;
 mod reseeding;
 #[cfg(test)]
 mod tests;

@@ -264,3 +264,125 @@ impl Subscribers {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocking::block_on;
+    use pretty_assertions::assert_eq;
+    use serde_json::json;
+
+    fn rpc(bytes: usize) -> HostNotice {
+        HostNotice::Rpc { message: RawJson::from_value(&"x".repeat(bytes - 2)).unwrap() }
+    }
+
+    fn state() -> HostNotice {
+        HostNotice::State(StateSnapshot::default())
+    }
+
+    #[test]
+    fn every_subscriber_gets_every_event_from_its_subscription_on() {
+        let subscribers = Subscribers::default();
+        let mut early = subscribers.subscribe();
+        subscribers.send(state());
+        let mut late = subscribers.subscribe();
+        subscribers.send(rpc(10));
+        subscribers.close();
+        assert_eq!(block_on(early.next()), Some(state()));
+        for stream in [&mut early, &mut late] {
+            assert_eq!(block_on(stream.next()), Some(rpc(10)));
+            assert_eq!(block_on(stream.next()), None);
+        }
+        assert_eq!(block_on(subscribers.subscribe().next()), None, "nothing will come");
+    }
+
+    #[test]
+    fn a_slow_reader_loses_rpc_events_in_their_place_and_no_state() {
+        let subscribers = Subscribers::default();
+        let mut stream = subscribers.subscribe();
+        let half = HELD_BYTES / 2;
+        for _ in 0..4 {
+            subscribers.send(rpc(half));
+        }
+        subscribers.send(state());
+        subscribers.send(rpc(half));
+        let lagged = |events, bytes| Some(HostNotice::Lagged { events, bytes });
+        assert!(matches!(stream.try_next(), Some(HostNotice::Rpc { .. })));
+        assert!(matches!(stream.try_next(), Some(HostNotice::Rpc { .. })));
+        assert_eq!(stream.try_next(), lagged(2, HELD_BYTES as u64));
+        assert_eq!(stream.try_next(), Some(state()));
+        assert_eq!(stream.try_next(), lagged(1, half as u64));
+        subscribers.send(rpc(half));
+        assert!(matches!(stream.try_next(), Some(HostNotice::Rpc { .. })), "there is room again");
+        assert_eq!(stream.try_next(), None);
+    }
+
+    #[test]
+    fn the_number_of_events_is_bounded_too() {
+        let subscribers = Subscribers::default();
+        let mut stream = subscribers.subscribe();
+        for _ in 0..HELD_EVENTS + 5 {
+            subscribers.send(HostNotice::Stray { line: String::new(), bytes: 0 });
+            subscribers.send(state());
+        }
+        let mut seen = (0, 0, 0);
+        while let Some(notice) = stream.try_next() {
+            match notice {
+                HostNotice::Stray { .. } => seen.0 += 1,
+                HostNotice::State(_) => seen.1 += 1,
+                HostNotice::Lagged { events, .. } => seen.2 += events,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(seen, (HELD_EVENTS, HELD_EVENTS + 5, 5));
+    }
+
+    #[test]
+    fn a_stream_that_is_gone_is_forgotten() {
+        let subscribers = Subscribers::default();
+        drop(subscribers.subscribe());
+        subscribers.send(state());
+        assert!(subscribers.streams().open.is_empty());
+    }
+
+    #[test]
+    fn each_serialises_to_its_line_of_supervise() {
+        let line = |notice: &HostNotice| serde_json::to_value(notice).unwrap();
+        assert_eq!(
+            line(&state()),
+            json!({
+                "event": "state", "state": "stopped", "pid": null, "incarnation": 0, "boot_id": null,
+                "restarts": 0, "last_exit": null, "next_start_in_ms": null
+            })
+        );
+        let message = RawJson::parse(r#"{"b":1.0,"a":2}"#).unwrap();
+        let rpc = serde_json::to_string(&HostNotice::Rpc { message }).unwrap();
+        assert_eq!(rpc, r#"{"event":"rpc","message":{"b":1.0,"a":2}}"#);
+        assert_eq!(
+            line(&HostNotice::Stray { line: "x".to_owned(), bytes: 1 }),
+            json!({"event": "stray", "line": "x", "bytes": 1})
+        );
+        assert_eq!(
+            line(&HostNotice::SessionLost { sid: "s".into() }),
+            json!({"event": "session_lost", "sid": "s"})
+        );
+        for (kind, word) in [
+            (ProtocolErrorKind::Oversize, "oversize"),
+            (ProtocolErrorKind::Depth, "depth"),
+            (ProtocolErrorKind::Utf8, "utf8"),
+            (ProtocolErrorKind::Json, "json"),
+            (ProtocolErrorKind::NotObject, "not_object"),
+            (ProtocolErrorKind::BadField, "bad_field"),
+            (ProtocolErrorKind::DuplicateKey, "duplicate_key"),
+            (ProtocolErrorKind::UnknownType, "unknown_type"),
+            (ProtocolErrorKind::TerminalBehindText, "terminal_behind_text"),
+            (ProtocolErrorKind::HelloAgain, "hello_again"),
+            (ProtocolErrorKind::UnknownRequest, "unknown_request"),
+            (ProtocolErrorKind::DuplicateTerminal, "duplicate_terminal"),
+            (ProtocolErrorKind::LateFrame, "late_frame"),
+        ] {
+            let notice = HostNotice::ProtocolError { kind, detail: "d".to_owned() };
+            assert_eq!(line(&notice), json!({"event": "protocol_error", "kind": word, "detail": "d"}));
+        }
+    }
+}

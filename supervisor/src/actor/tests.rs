@@ -1247,3 +1247,43 @@ async fn the_registry_is_tried_again_when_it_could_not_be_had() {
         })
         .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_status_has_every_field_of_its_row() {
+    rig(config(), |mut rig| async move {
+        let before = serde_json::to_value(rig.supervisor.status().await.unwrap()).unwrap();
+        let mut host = rig.started().await;
+        let _turn = rig.supervisor.submit_turn(turn("s", "r")).await.unwrap();
+        let start = host.expect("turn.start").await;
+        host.begin_turn(&start, 1).await;
+        host.send(json!({"type": "hb", "active_turns": 1})).await;
+        after(&rig, |counters| counters.frames_in == 4).await;
+        let mut now = serde_json::to_value(rig.supervisor.status().await.unwrap()).unwrap();
+        let sent = start.to_string().len() + 1;
+        assert_eq!(now["counters"]["bytes_out"], sent);
+        now["counters"]["bytes_out"].take();
+        now["counters"]["bytes_in"].take();
+        for time in ["uptime_ms", "last_heartbeat_ms_ago"] {
+            assert!(now[time].take().is_u64(), "{time}");
+        }
+        assert!(now["open"]["turns"][0]["since_ms"].take().is_u64());
+        let counters = json!({
+            "frames_in": 4, "frames_out": 1, "bytes_in": null, "bytes_out": null, "turns_ended": 0, "turns_failed": {},
+            "stray_lines": 0, "protocol_errors": 0, "late_frames": 0, "late_acks": 0, "duplicate_terminals": 0
+        });
+        let open = json!({
+            "turns": [{"request_id": "r", "sid": "s", "phase": "started", "since_ms": null}], "controls": 0
+        });
+        let expected = json!({
+            "state": "ready", "pid": 1001, "guard_pid": null, "incarnation": 1, "boot_id": "boot-1",
+            "build_sha": "good", "uptime_ms": null, "restarts": 0, "next_start_in_ms": null, "last_exit": null,
+            "last_heartbeat_ms_ago": null, "active_turns": 1, "open": open, "counters": counters,
+            "stderr_tail": [], "stray_tail": [], "registry": null
+        });
+        assert_eq!(now, expected);
+        let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&before), names(&expected));
+        assert_eq!((&before["state"], &before["incarnation"]), (&json!("stopped"), &json!(0)));
+    })
+    .await;
+}
