@@ -309,6 +309,21 @@ mod tests {
     }
 
     #[test]
+    fn a_tick_before_its_time_does_nothing() {
+        let start = Instant::now();
+        let mut plan = Plan::new();
+        let mut steps = |ms, fact| plan.handle(at(start, ms), fact);
+        assert_eq!(steps(0, Fact::Tick), []);
+        steps(0, Fact::SupervisorGone);
+        assert_eq!(steps(1199, Fact::Tick), []);
+        assert_eq!(steps(1200, Fact::Tick), [Step::TermTree]);
+        assert_eq!(steps(1499, Fact::Tick), []);
+        assert_eq!(steps(1500, Fact::Tick), [Step::KillChildren]);
+        assert_eq!(steps(1519, Fact::Tick), []);
+        assert_eq!(steps(1520, Fact::Tick), [Step::KillChildren]);
+    }
+
+    #[test]
     fn the_tree_is_not_empty_while_the_host_lives() {
         let mut plan = Plan::new();
         assert_eq!(plan.handle(Instant::now(), Fact::TreeEmpty), []);
