@@ -42,15 +42,30 @@ pub(crate) struct Writing {
     bytes: Arc<AtomicU64>,
 }
 
+/// How writing came to its end.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// All of it was taken, or nobody wanted the rest: the reader is gone.
+    Done,
+    /// The reader took nothing any more; the rest is lost.
+    Stalled,
+    /// The rest is lost, and somebody wanted it: a full disk.
+    Failed(io::Error),
+}
+
 impl Writing {
     /// Waits until every sender is gone and all is written, or writing has failed; gives up once nobody has read
-    /// anything for `stall`. False if it gave up or failed.
-    pub(crate) async fn finish(mut self, stall: Duration) -> bool {
+    /// anything for `stall`.
+    pub(crate) async fn finish(mut self, stall: Duration) -> Written {
         loop {
             let before = self.bytes.load(Ordering::Relaxed);
             match timeout(stall, &mut self.done).await {
-                Ok(done) => return matches!(done, Ok(Ok(()))),
-                Err(_) if self.bytes.load(Ordering::Relaxed) == before => return false,
+                Ok(Ok(Err(error))) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    return Written::Failed(error);
+                }
+                // A thread that is gone without a word has panicked, which was reported.
+                Ok(Ok(Ok(()) | Err(_)) | Err(_)) => return Written::Done,
+                Err(_) if self.bytes.load(Ordering::Relaxed) == before => return Written::Stalled,
                 Err(_) => {}
             }
         }
@@ -189,7 +204,7 @@ mod tests {
             output.send(line).await.expect("open");
         }
         drop(output);
-        assert!(finished.finish(LONG).await);
+        assert!(matches!(finished.finish(LONG).await, Written::Done));
         let mut read = Vec::new();
         reader.read_to_end(&mut read).expect("read");
         assert_eq!(read, wanted);
@@ -209,7 +224,7 @@ mod tests {
         reader.read_exact(&mut read).expect("read");
         assert!(read == big);
         next.await.expect("task").expect("open");
-        assert!(finished.finish(LONG).await);
+        assert!(matches!(finished.finish(LONG).await, Written::Done));
     }
 
     #[tokio::test]
@@ -222,7 +237,7 @@ mod tests {
         timeout(LONG, waiting).await.expect("in time").expect("task");
         timeout(LONG, output.closed()).await.expect("in time");
         assert_eq!(output.send(Vec::new()).await, Err(Closed));
-        assert!(!finished.finish(LONG).await);
+        assert!(matches!(finished.finish(LONG).await, Written::Done));
     }
 
     #[tokio::test]
@@ -231,8 +246,17 @@ mod tests {
         let (output, finished) = Output::start(writer).expect("thread");
         output.send(vec![b'x'; 1024 * 1024]).await.expect("open");
         drop(output);
-        assert!(!finished.finish(Duration::from_millis(10)).await);
+        assert!(matches!(finished.finish(Duration::from_millis(10)).await, Written::Stalled));
         drop(reader);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_no_reader_who_went_away() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let (output, finished) = Output::start(full).expect("thread");
+        output.send(b"x".to_vec()).await.expect("open");
+        drop(output);
+        assert!(matches!(finished.finish(LONG).await, Written::Failed(_)));
     }
 
     #[tokio::test]

@@ -205,6 +205,17 @@ fn a_closed_stdout_ends_it_quietly_whether_or_not_the_program_writes() {
 }
 
 #[test]
+fn a_stdout_on_a_full_disk_is_a_failure() {
+    let scenario = Scenario::new();
+    let turnhost = turnhost_testkit::binary("turnhost");
+    let shell = scenario.launch(Path::new("/bin/sh")).args(["-c", r#""$0" run hello > /dev/full"#]);
+    let mut process = shell.args([turnhost]).start();
+    process.close_stdin();
+    assert_eq!(process.wait_exit(), Ended::Code(1), "{}", process.stderr());
+    assert!(process.stderr().contains("stdout cannot be written"), "{}", process.stderr());
+}
+
+#[test]
 fn a_timeout_ends_a_turn_that_obeys_and_one_that_does_not() {
     for program in ["exec sleep 600", "trap '' INT TERM; while :; do sleep 600; done"] {
         let scenario = Scenario::new();

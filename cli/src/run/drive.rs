@@ -1,7 +1,7 @@
 //! The driver of `turnhost run`: one supervisor, one turn, stdout, signals and the clock. What each of them means is
 //! [`super::course`]'s to say.
 
-use crate::output::{self, Closed, Output, ReaderGone};
+use crate::output::{self, Closed, Output, ReaderGone, Written};
 use crate::run::Turn;
 use crate::run::course::{Act, Course, Ended, Happening};
 use crate::run::text::Text;
@@ -163,14 +163,14 @@ async fn drive(turn: Turn) -> Result<u8, Failure> {
         }
         // Turn and events end with the supervisor and hold the output until they are told. A slow reader is waited
         // for: it is a pager, or a person who has stopped the terminal.
-        writing.finish(Duration::MAX).await;
+        writing.finish(Duration::MAX).await
     };
-    tokio::select! {
+    let written = tokio::select! {
         biased;
-        () = told => {}
-        () = reader_gone.wait() => {}
-        _ = signals.recv() => {}
-    }
+        written = told => written,
+        () = reader_gone.wait() => Written::Done,
+        _ = signals.recv() => Written::Stalled,
+    };
     let ended = outcome.as_ref().map_or(Ended::Abandoned, ended);
     let code = course.exit_code(ended, turn.propagate_exit);
     if let Some(TurnOutcome::Failed(error)) = &outcome
@@ -180,6 +180,10 @@ async fn drive(turn: Turn) -> Result<u8, Failure> {
     }
     if code == exit::TIMEOUT {
         say("--timeout ran out; the turn was interrupted");
+    }
+    if let Written::Failed(error) = written {
+        say(format_args!("stdout cannot be written, a part of the answer is lost: {error}"));
+        return Ok(if code == exit::ENDED { exit::FAILED } else { code });
     }
     Ok(code)
 }

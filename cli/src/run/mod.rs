@@ -16,6 +16,7 @@ use turnhost_protocol::limits::MAX_FRAME_BYTES;
 const HELP: &str = "\
 The text of the answer goes to stdout as it comes, everything else to stderr. Ctrl+C interrupts
 the turn, a second one ends the program. Whatever ends it, no process of the turn is left.
+What the program writes to stderr is kept, and its last lines are shown if it fails.
 A prompt that begins with a dash is read from stdin: printf '%s' '-x' | turnhost run
 
 Examples:
@@ -162,5 +163,5 @@ fn seconds(text: &str) -> Result<std::time::Duration, String> {
         .ok()
         .filter(|duration| !duration.is_zero())
         .map(|duration| duration.min(LONGEST_TIMEOUT))
-        .ok_or_else(|| "expected more than 0 seconds".to_owned())
+        .ok_or_else(|| "expected a number of seconds above 0, as 30 or 0.5".to_owned())
 }

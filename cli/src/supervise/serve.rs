@@ -3,7 +3,7 @@
 //! Each operation is a future that is polled once in the order of the input, which hands it to the supervisor, and then
 //! goes on beside the others: nothing holds up anything, and the turns of a session keep their order.
 
-use crate::output::{self, Closed, Output, ReaderGone};
+use crate::output::{self, Closed, Output, ReaderGone, Written};
 use crate::signals::Signals;
 use crate::supervise::answer;
 use crate::supervise::event;
@@ -120,14 +120,26 @@ impl Service {
         // Operations, turns and events end with the supervisor and hold the output until they are told; a panic in one
         // has lost its own lines and nothing else.
         tokio::spawn(async move { while tasks.join_next().await.is_some() {} });
+        let mut lost = false;
         tokio::select! {
-            told = writing.finish(LAST_LINES) => if !told {
-                tracing::warn!("nobody read the last lines on stdout");
+            written = writing.finish(LAST_LINES) => match written {
+                Written::Done => {}
+                Written::Stalled => tracing::warn!("nobody read the last lines on stdout"),
+                Written::Failed(error) => {
+                    say(format_args!("stdout cannot be written, its last lines are lost: {error}"));
+                    lost = true;
+                }
             },
             _ = signals.recv() => {}
         }
         Ok(match stopped {
-            Ok(summary) if summary.survivors.is_empty() => exit::ENDED,
+            Ok(summary) if summary.survivors.is_empty() => {
+                if lost {
+                    exit::FAILED
+                } else {
+                    exit::ENDED
+                }
+            }
             Ok(summary) => {
                 say(format_args!("these processes could not be ended: {:?}", summary.survivors));
                 exit::FAILED
