@@ -703,7 +703,7 @@ impl World {
 
     fn sign_of_life(&mut self) {
         let epoch = self.some_epoch();
-        let input = if self.chance(50) { Input::Alive { epoch } } else { Input::Heartbeat { epoch } };
+        let input = if self.chance(30) { Input::Alive { epoch } } else { Input::Heartbeat { epoch } };
         self.give_of(epoch, input);
     }
 
