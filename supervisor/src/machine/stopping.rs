@@ -28,7 +28,7 @@ impl<W, R> Machine<W, R> {
             stop.note(now, "drain");
         }
         self.phase = Phase::Stopping(stop);
-        if self.child.is_some() || self.sweep_until.is_some_and(|until| until > now) {
+        if self.child.is_some() {
             self.publish(out);
         }
         if !plan.restart {

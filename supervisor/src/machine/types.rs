@@ -138,7 +138,7 @@ pub(crate) enum Input<R> {
     Answer { epoch: u64, id: RequestId, reply: R },
     /// A terminal frame that cannot be believed or was too long: `protocol` or `frame_too_large`.
     TurnFailed { epoch: u64, id: RequestId, reason: FailReason, detail: String },
-    /// So many bytes of [`Machine::outgoing`] went into the pipe.
+    /// So many bytes of [`super::Machine::outgoing`] went into the pipe.
     Wrote { epoch: u64, bytes: usize },
     /// Its stdin is broken, or its stdout ended: nothing more can be had from it.
     WriteFailed { epoch: u64 },

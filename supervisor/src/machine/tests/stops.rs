@@ -593,6 +593,13 @@ fn the_end_of_the_sweep_is_waited_for_two_seconds() {
 }
 
 #[test]
+fn a_stop_that_waits_for_no_sweep_ends_with_the_exit() {
+    let mut rig = ready_with(Policy { sweep_timeout: secs(0), ..policy() });
+    rig.stop(secs(0), secs(25));
+    assert_eq!(steps(&rig.exited(Exit::Code(0))), [("ask", 0), ("exited", 0)]);
+}
+
+#[test]
 fn a_restart_stops_and_starts_with_a_fresh_budget() {
     let restart = RestartPolicy { max: 1, ..RestartPolicy::default() };
     let mut rig = ready_with(Policy { restart, ..policy() });
