@@ -9,14 +9,17 @@
 #![warn(missing_docs)]
 
 mod binaries;
+mod launch;
 mod process;
+mod reader;
 mod scenario;
 mod supervise;
 mod transcript;
 mod wait;
 
 pub use binaries::{binary, example};
-pub use process::{Ended, Launch, Process, signal};
+pub use launch::Launch;
+pub use process::{Ended, Process, signal};
 pub use scenario::{MARKER, Scenario};
 pub use supervise::{Supervise, turn};
 pub use wait::{DEADLINE, wait_until};

@@ -1,27 +1,17 @@
 //! One process under test.
 
-use crate::scenario::Scenario;
+use crate::reader::{Reader, stderr_bytes, stdout_bytes};
 use crate::transcript::Transcript;
 use crate::wait::{DEADLINE, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
-use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// A process about to be started.
-pub struct Launch {
-    command: Command,
-    reads_stdout: bool,
-    stdin: Option<OwnedFd>,
-}
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,98 +20,6 @@ pub enum Ended {
     Code(i32),
     /// This signal ended it.
     Signal(i32),
-}
-
-impl Launch {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place where the harness starts a process under test"
-    )]
-    pub(crate) fn new(program: &Path) -> Self {
-        Self { command: Command::new(program), reads_stdout: true, stdin: None }
-    }
-
-    /// Adds arguments.
-    #[must_use]
-    pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
-        self.command.args(arguments);
-        self
-    }
-
-    /// Adds an option and the path that it takes.
-    #[must_use]
-    pub fn arg_path(mut self, option: &str, path: &Path) -> Self {
-        self.command.arg(option).arg(path);
-        self
-    }
-
-    /// Sets an environment variable.
-    #[must_use]
-    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
-        self.command.env(name, value.into());
-        self
-    }
-
-    /// Takes an environment variable out.
-    #[must_use]
-    pub fn env_remove(mut self, name: &str) -> Self {
-        self.command.env_remove(name);
-        self
-    }
-
-    /// Starts it in this folder.
-    #[must_use]
-    pub fn cwd(mut self, folder: &Path) -> Self {
-        self.command.current_dir(folder);
-        self
-    }
-
-    /// Leaves its stdout unread until [`Process::read_stdout`].
-    #[must_use]
-    pub fn stdout_unread(mut self) -> Self {
-        self.reads_stdout = false;
-        self
-    }
-
-    /// Gives it this as stdin, a terminal for instance. The harness can then write nothing to it.
-    #[must_use]
-    pub fn stdin(mut self, stdin: OwnedFd) -> Self {
-        self.stdin = Some(stdin);
-        self
-    }
-
-    /// Starts it.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    #[track_caller]
-    pub fn start(mut self) -> Process {
-        self.command.stdin(self.stdin.take().map_or_else(Stdio::piped, Stdio::from));
-        self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = match self.command.spawn() {
-            Ok(child) => child,
-            Err(error) => panic!("cannot start {:?}: {error}", self.command),
-        };
-        let transcript = Arc::new(Transcript::new());
-        let stdin = child.stdin.take().map(OwnedFd::from);
-        if let Some(stdin) = &stdin {
-            // A child that does not read must fail the test at the deadline, not hold it for ever.
-            if let Err(error) = rustix::io::ioctl_fionbio(stdin, true) {
-                panic!("cannot make the child's stdin non-blocking: {error}");
-            }
-        }
-        let mut process =
-            Process { child, stdin, transcript, unread: None, stdout: None, stderr: None, ended: None };
-        process.unread = process.child.stdout.take().map(OwnedFd::from);
-        if self.reads_stdout {
-            process.read_stdout();
-        }
-        process.stderr = process.child.stderr.take().map(|stderr| {
-            let transcript = Arc::clone(&process.transcript);
-            Reader::start("stderr", stderr.into(), move |bytes| stderr_bytes(&transcript, bytes))
-        });
-        process
-    }
 }
 
 /// A started process with its standard streams. Dropping it kills it; a test that ends well waits for its end first.
@@ -136,6 +34,28 @@ pub struct Process {
 }
 
 impl Process {
+    #[track_caller]
+    pub(crate) fn over(mut child: Child, reads_stdout: bool) -> Self {
+        let transcript = Arc::new(Transcript::new());
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        if let Some(stdin) = &stdin {
+            // A child that does not read must fail the test at the deadline, not hold it for ever.
+            if let Err(error) = rustix::io::ioctl_fionbio(stdin, true) {
+                panic!("cannot make the child's stdin non-blocking: {error}");
+            }
+        }
+        let unread = child.stdout.take().map(OwnedFd::from);
+        let stderr = child.stderr.take().map(|stderr| {
+            let transcript = Arc::clone(&transcript);
+            Reader::start("stderr", stderr.into(), move |bytes| stderr_bytes(&transcript, bytes))
+        });
+        let mut process = Self { child, stdin, transcript, unread, stdout: None, stderr, ended: None };
+        if reads_stdout {
+            process.read_stdout();
+        }
+        process
+    }
+
     /// Its pid, which names it until [`Process::wait_exit`] has returned.
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap_or(i32::MAX)
@@ -195,7 +115,7 @@ impl Process {
         self.stdin = None;
     }
 
-    /// Begins to read its stdout, after [`Launch::stdout_unread`].
+    /// Begins to read its stdout, after [`crate::Launch::stdout_unread`].
     pub fn read_stdout(&mut self) {
         if let Some(fd) = self.unread.take() {
             let transcript = Arc::clone(&self.transcript);
@@ -426,124 +346,5 @@ pub fn signal(pid: i32, signal: rustix::process::Signal) {
         }
         Some(Err(error)) => panic!("cannot open process {pid}: {error}"),
         None => panic!("there is no process {pid}"),
-    }
-}
-
-fn stdout_bytes(transcript: &Transcript, cut: &mut Vec<u8>, bytes: &[u8]) {
-    for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-        cut.extend_from_slice(piece);
-        if cut.pop_if(|byte| *byte == b'\n').is_some() {
-            transcript.stdout_line(cut);
-            cut.clear();
-        }
-    }
-    if bytes.is_empty() {
-        if !cut.is_empty() {
-            transcript.stdout_line(cut);
-        }
-        transcript.change(|held| held.stdout_ended = true);
-    }
-}
-
-fn stderr_bytes(transcript: &Transcript, bytes: &[u8]) {
-    transcript.change(|held| {
-        held.stderr.extend_from_slice(bytes);
-        held.stderr_ended |= bytes.is_empty();
-        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            transcript.show(held, "err", line);
-        }
-    });
-}
-
-/// A thread that reads a pipe until its end or until it is let go of.
-struct Reader {
-    wake: OwnedFd,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Reader {
-    fn start(name: &str, fd: OwnedFd, mut take: impl FnMut(&[u8]) + Send + 'static) -> Self {
-        let (woken, wake) = match rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) {
-            Ok(pipe) => pipe,
-            Err(error) => panic!("cannot make a pipe: {error}"),
-        };
-        let body = move || {
-            let mut chunk = vec![0; 64 * 1024];
-            let mut rest_only = false;
-            loop {
-                let count = if wait_readable(&fd, &woken, &mut rest_only) {
-                    match rustix::io::read(&fd, &mut chunk) {
-                        Err(rustix::io::Errno::INTR) => continue,
-                        read => read.unwrap_or(0),
-                    }
-                } else {
-                    0
-                };
-                take(&chunk[..count]);
-                if count == 0 {
-                    return;
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name(format!("harness-{name}")).spawn(body);
-        match thread {
-            Ok(thread) => Self { wake, thread: Some(thread) },
-            Err(error) => panic!("cannot start a thread: {error}"),
-        }
-    }
-
-    /// Reads what the pipe holds now, then lets go of it.
-    fn rest(&mut self) {
-        let _ = rustix::io::write(&self.wake, b"!");
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.rest();
-    }
-}
-
-/// True once there is something to read, or the end; false if the reader was told to go and the pipe is empty.
-fn wait_readable(fd: &OwnedFd, woken: &OwnedFd, rest_only: &mut bool) -> bool {
-    loop {
-        let mut fds = [
-            PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN),
-        ];
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let timeout = if *rest_only { Some(&none) } else { None };
-        if poll(if *rest_only { &mut fds[..1] } else { &mut fds[..] }, timeout).is_err() {
-            continue;
-        }
-        if !fds[0].revents().is_empty() {
-            return true;
-        }
-        if *rest_only {
-            return false;
-        }
-        *rest_only = !fds[1].revents().is_empty();
-    }
-}
-
-impl Scenario {
-    /// Starts a program of this workspace by name.
-    pub fn program(&self, name: &str) -> Launch {
-        self.launch(&crate::binaries::binary(name))
-    }
-
-    /// `compute-host` with its default agents, with these arguments.
-    #[track_caller]
-    pub fn host(&self, arguments: &[&str]) -> Process {
-        self.program("compute-host").args(arguments).start()
-    }
-
-    /// `faulty-host` with these steps.
-    #[track_caller]
-    pub fn faulty(&self, steps: &[Value]) -> Process {
-        self.program("faulty-host").args(crate::scenario::step_arguments(steps)).start()
     }
 }

@@ -1,6 +1,6 @@
 //! What one test starts, and the proof that nothing of it is left.
 
-use crate::process::Launch;
+use crate::launch::Launch;
 use crate::wait::{DEADLINE, poll_until};
 use rustix::process::Signal;
 use serde_json::Value;
