@@ -174,13 +174,10 @@ impl Ledger {
         }
         // From here on the host has a history of its own making.
         entry.in_host = epoch;
-        match &mut entry.record {
-            Some(record) if !fresh => record.complete = false,
-            Some(_) => self.forget(sid),
-            None => {}
-        }
+        // A host that was given the session in part knows it, and takes no history from a turn.
+        let seeded = entry.record.as_mut().map(|record| record.complete = false).is_some();
         self.bound(sid);
-        if known && !fresh { Beginning::Lost } else { Beginning::Continued }
+        if known && (seeded || !fresh) { Beginning::Lost } else { Beginning::Continued }
     }
 
     fn current(&mut self, sid: &SessionId, epoch: u64) -> Option<&mut Record> {

@@ -180,3 +180,15 @@ fn a_session_that_was_given_to_the_new_host_is_not_lost_unless_that_refuses_it()
     assert_eq!(ledger.turn_begins(&sid, 3, false), Beginning::Lost);
     assert_eq!(history(&ledger), None, "what the host has now is its own");
 }
+
+#[test]
+fn a_session_that_was_given_in_part_is_lost_even_to_a_turn_that_brings_a_history() {
+    let sid = SessionId::from("s");
+    let mut ledger = seeded(Bounds::default(), &["a"]);
+    ledger.turn_ended(&sid, 1, None);
+    ledger.reseeded(&sid, 2, None);
+    ledger.lost(&sid, 2);
+    // The host knows the session by now, and reads a turn's history only for one that it does not know.
+    assert_eq!(ledger.turn_begins(&sid, 2, true), Beginning::Lost);
+    assert_eq!(ledger.turn_begins(&sid, 2, true), Beginning::Continued, "told once");
+}
