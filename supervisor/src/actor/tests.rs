@@ -451,6 +451,7 @@ async fn only_the_first_terminal_frame_counts() {
         let turn = rig.supervisor.submit_turn(turn("s", "r")).await.unwrap();
         let start = host.expect("turn.start").await;
         host.begin_turn(&start, 1).await;
+        host.send(json!({"type": "turn.started", "request_id": "r"})).await;
         host.end_turn(&start).await;
         host.end_turn(&start).await;
         host.send(json!({"type": "turn.error", "request_id": "r", "reason": "exception", "message": "x"}))
@@ -458,7 +459,7 @@ async fn only_the_first_terminal_frame_counts() {
         host.send(json!({"type": "delta", "request_id": "r", "text": "late"})).await;
         host.send(json!({"type": "turn.end", "request_id": "never"})).await;
         assert_eq!(all(turn).await, ["started", "delta 0", "completed"]);
-        let status = after(&rig, |counters| counters.protocol_errors == 4).await;
+        let status = after(&rig, |counters| counters.protocol_errors == 5).await;
         assert_eq!((status.duplicate_terminals, status.late_frames, status.turns_ended), (2, 1, 1));
     })
     .await;
@@ -813,7 +814,8 @@ async fn the_last_drop_ends_open_turns_as_dropped_and_lets_the_host_go() {
         let mut events = rig.supervisor.events();
         drop(rig.supervisor);
         rig.actor.await.unwrap();
-        assert_eq!(reason_of(sent).await, FailReason::Dropped);
+        let error = error_of(sent).await;
+        assert_eq!((&error["reason"], &error["turn_started"]), (&json!("dropped"), &Value::Null));
         assert_eq!(host.fates.recv().await, Some(Fate::LetGo));
         assert_eq!(host.read().await, None);
         assert_eq!(events.next().await, None);
@@ -1284,6 +1286,41 @@ async fn the_status_has_every_field_of_its_row() {
         let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&before), names(&expected));
         assert_eq!((&before["state"], &before["incarnation"]), (&json!("stopped"), &json!(0)));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_end_that_names_no_turn_ends_the_only_one_and_no_other() {
+    rig(config(), |mut rig| async move {
+        let mut host = rig.started().await;
+        let first = rig.supervisor.submit_turn(turn("a", "r1")).await.unwrap();
+        let second = rig.supervisor.submit_turn(turn("b", "r2")).await.unwrap();
+        host.expect("turn.start").await;
+        let start = host.expect("turn.start").await;
+        let broken = "{\"type\":\"turn.end\",\"request_id\":5}\n";
+        host.raw(broken).await;
+        host.end_turn(&start).await;
+        assert_eq!(all(second).await, ["completed"]);
+        assert_eq!(first.phase(), TurnPhase::Sent);
+        host.raw(broken).await;
+        assert_eq!(reason_of(first).await, FailReason::Protocol);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_told_to_end_sees_its_stdin_close() {
+    rig(config(), |mut rig| async move {
+        let mut host = rig.started().await;
+        let stopping = spawn_local({
+            let supervisor = rig.supervisor.clone();
+            async move { supervisor.shutdown(StopOptions::default()).await }
+        });
+        host.expect("shutdown").await;
+        assert_eq!(host.read().await, None);
+        assert_eq!(host.die_when_told().await, Fate::Term);
+        assert_eq!(stopping.await.unwrap().unwrap().signal, Some(15));
     })
     .await;
 }
