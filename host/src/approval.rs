@@ -115,6 +115,12 @@ impl Approvals {
         self.deny_where(|open| open.until <= now)
     }
 
+    /// Denies one question that nobody was asked.
+    pub(crate) fn deny(&mut self, approval_id: &str) {
+        // Nobody heard of it, so nobody is told that it is settled.
+        let _ = self.settle(approval_id, ApprovalAnswer::Denied);
+    }
+
     /// Denies every question of a turn: it was interrupted, or it is over.
     pub(crate) fn deny_turn(&mut self, turn: u64) -> Vec<Settled> {
         self.deny_where(|open| open.turn == turn)

@@ -143,7 +143,7 @@ pub fn delta_pieces<'a>(
     };
     let mut header = Vec::new();
     HostEvent::Delta(longest_header).encode(u64::MAX, &mut header);
-    text_pieces(text, (limit + 1).saturating_sub(header.len()))
+    text_pieces(text, limit.saturating_add(1).saturating_sub(header.len()))
 }
 
 /// The text in pieces that take at most `max` bytes each inside a JSON string, cut between characters; a piece has at

@@ -25,8 +25,10 @@ impl Host {
             return;
         }
         let approval_id = format!("approval-{}", uuid::Uuid::new_v4().simple());
-        let sid = asking.sid.clone();
-        let Some(asked) = self.approvals.ask(now, approval_id, turn, sid, question, reply) else { return };
+        let to = asking.address();
+        let sid = to.sid.clone();
+        let asked = self.approvals.ask(now, approval_id.clone(), turn, sid, question, reply);
+        let Some(asked) = asked else { return };
         let body = EventBody::ApprovalRequest {
             approval_id: asked.approval_id,
             command: question.command.clone(),
@@ -35,7 +37,15 @@ impl Host {
             allow_permanent: question.allow_permanent,
             timeout_ms: asked.timeout_ms,
         };
-        self.say_event(turn, &body, Some(room));
+        let mirror = self.options.rpc_events.then_some("approval.request");
+        if self.out.fits_event(&to, &body, mirror) {
+            return self.say_event(turn, &body, Some(room));
+        }
+        // Nobody can judge what nobody can see whole.
+        let limit = self.options.max_frame_bytes;
+        let text = format!("a question was denied: it does not fit into a frame of {limit} bytes");
+        self.say_event(turn, &EventBody::Status { text }, Some(room));
+        self.approvals.deny(&approval_id);
     }
 
     pub(super) fn say_settled(&mut self, settled: &Settled) {

@@ -128,7 +128,7 @@ impl Host {
             self.out.lanes.promote(session.number);
         }
         let agent = self.agent_name(session);
-        self.out.control_ack(ControlAck {
+        self.out.answer(ControlAck {
             sid: Some(sid.clone()),
             request_id,
             route_name: Some(route.name().to_owned()),

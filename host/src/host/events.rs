@@ -50,17 +50,11 @@ impl Host {
         let Ok(body) = RawJson::from_value(fields) else { return };
         let to = turn.address();
         let seq = turn.next_seq();
-        if !self.out.event(&to, seq, &body, room) {
-            let text =
-                format!("an event of {} bytes was left out: too large for a frame", body.as_str().len());
-            if let Ok(status) = RawJson::from_value(&EventBody::Status { text }) {
-                self.out.event(&to, seq, &status, None);
-            }
-        }
+        self.out.event(&to, seq, &body, room);
         if self.options.rpc_events
             && let Some((kind, payload)) = crate::rpc::mirrored(fields, &mut turn.tools, TOOLS_KEPT)
         {
-            self.out.rpc(&to, kind, &payload);
+            self.out.rpc(&to, kind, payload);
         }
     }
 }

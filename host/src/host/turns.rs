@@ -50,7 +50,7 @@ impl Host {
             .unwrap_or_else(|| RequestId::from(uuid::Uuid::new_v4().simple().to_string()));
         if let Err((reason, message)) = self.try_start_turn(sid.clone(), request_id.clone(), frame) {
             let group = self.sessions.get(&sid).map_or(0, |session| session.number);
-            self.out.turn_error(
+            self.out.send(
                 group,
                 TurnError {
                     sid: Some(sid),
@@ -162,7 +162,7 @@ impl Host {
                 },
             );
             if self.options.rpc_events {
-                self.out.rpc(&to, "message.start", &serde_json::json!({}));
+                self.out.rpc(&to, "message.start", serde_json::json!({}));
             }
             turn.phase = Phase::Running(self.pool.start(id, launch.agent, launch.context));
         }
@@ -177,7 +177,7 @@ impl Host {
                 turn.generated.push(&text);
                 let to = turn.address();
                 let mirror = self.options.rpc_events;
-                self.out.delta(&to, text, Some(room), &mut || turn.next_seq(), mirror);
+                self.out.delta(&to, &text, &room, &mut || turn.next_seq(), mirror);
             }
             WorkItem::Event(body) => {
                 self.progress += 1;
@@ -288,7 +288,7 @@ impl Host {
             };
             let message = failure.as_ref().map(|(_, failure)| failure.message.as_str());
             let payload = crate::rpc::message_complete(text, status, message, session.usage);
-            self.out.rpc(&to, "message.complete", &payload);
+            self.out.rpc(&to, "message.complete", payload);
         }
         if let Some((text, interrupted)) = answer {
             let frame = TurnEnd {
@@ -304,7 +304,7 @@ impl Host {
                 messages_appended,
                 omitted: None,
             };
-            self.out.turn_end(to.group, frame);
+            self.out.send(to.group, frame);
         } else if let Some((_, failure)) = failure {
             let frame = TurnError {
                 sid: Some(turn.sid),
@@ -319,7 +319,7 @@ impl Host {
                 messages_appended,
                 ..TurnError::default()
             };
-            self.out.turn_error(to.group, frame);
+            self.out.send(to.group, frame);
         }
         self.start_waiting_turns();
     }

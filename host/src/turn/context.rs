@@ -49,10 +49,10 @@ pub struct Work {
     pub room: Room,
 }
 
-/// Bytes reserved for one [`Work`] until it was written.
-#[derive(Debug)]
+/// Bytes reserved for one [`Work`] until it was written: the last of its frames, if it became several.
+#[derive(Debug, Clone)]
 pub struct Room {
-    _permit: OwnedSemaphorePermit,
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// Bytes of deltas and events, of all turns together, that may wait for the host's stdout. With the pipe's own 64 KiB
@@ -136,7 +136,7 @@ impl Sink {
         if self.over.load(Ordering::Acquire) {
             return Err(TurnOver);
         }
-        let work = Work { turn: self.turn, item, room: Room { _permit: permit } };
+        let work = Work { turn: self.turn, item, room: Room { _permit: Arc::new(permit) } };
         self.work.send(work).await.map_err(|_| TurnOver)
     }
 
@@ -165,7 +165,10 @@ impl WorkItem {
             WorkItem::Delta(text) => text.len(),
             WorkItem::Event(body) => body.as_str().len(),
             WorkItem::RawBytes(bytes) => bytes.len(),
-            WorkItem::Ask(question, _) => question.command.len() + question.description.len(),
+            WorkItem::Ask(question, _) => {
+                let choices: usize = question.choices.iter().map(String::len).sum();
+                question.command.len() + question.description.len() + choices
+            }
             WorkItem::Flush(_) => 0,
         };
         u32::try_from(bytes).map_or(WAITING_BYTES, |bytes| bytes.clamp(ITEM_BYTES, WAITING_BYTES))
@@ -285,5 +288,22 @@ impl TurnProcesses {
     // A mutex and no message: the host must see the pids of an agent that no longer answers.
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<i32>> {
         self.pids.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Room of one byte.
+    pub(crate) fn room() -> Room {
+        room_of(1).0
+    }
+
+    /// All the bytes of a budget of so many, and the budget.
+    pub(crate) fn room_of(bytes: u32) -> (Room, Arc<Semaphore>) {
+        let budget = Arc::new(Semaphore::new(bytes as usize));
+        let permit = Arc::clone(&budget).try_acquire_many_owned(bytes).unwrap();
+        (Room { _permit: Arc::new(permit) }, budget)
     }
 }
