@@ -3,8 +3,8 @@
 //! # Threads, and who owns what
 //! - `host-io` is the loop. It alone owns stdin, stdout, the sessions and every deadline, and never blocks. A session's
 //!   history changes here and nowhere else.
-//! - `host-turn` threads run the agents: tasks of those that await, one thread each for those that block. An agent gets
-//!   a snapshot ([`TurnContext`](turn::context::TurnContext)) and sends back; it never holds a session.
+//! - `host-turns` threads run the agents that await, as tasks; `turn-N` threads run those that block, one turn each. An
+//!   agent gets a snapshot ([`TurnContext`](turn::context::TurnContext)) and sends back; it never holds a session.
 //! - `host-log` writes log lines to stderr, which may be a pipe that nobody reads.
 //! - `host-stdin` and `host-stdout` exist only where those are a file or a terminal, which no reactor can wait for.
 //!

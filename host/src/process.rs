@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 
-/// Threads beyond the workers for turns that were ended without their agent, whose threads cannot be ended.
+/// Threads for what blocks beside the turns: files, kills, stray prints that nobody reads.
 const SPARE_THREADS: usize = 64;
 /// What a thread that copies stdout to a file may take at the end.
 const LAST_COPY: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ pub fn run_with(agents: Agents, options: HostOptions) -> anyhow::Result<ExitCode
     let agents_runtime = Builder::new_multi_thread()
         .worker_threads(options.workers.min(cores).max(2))
         .max_blocking_threads(options.workers.saturating_add(SPARE_THREADS).min(32 * 1024))
-        .thread_name("host-turn")
+        .thread_name("host-turns")
         .enable_all()
         .build()
         .context("the agents' threads could not be started")?;

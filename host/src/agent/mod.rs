@@ -4,7 +4,7 @@ mod command;
 pub mod exec;
 pub mod scripted;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use crate::turn::Agents;
 use exec::Exec;

@@ -18,18 +18,18 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const MARKER: &str = "TURNHOST_AGENT_TEST";
 
 /// The host's side of one turn.
-pub(super) struct Host {
-    pub(super) work: mpsc::Receiver<Work>,
-    pub(super) interrupt: watch::Sender<bool>,
-    pub(super) processes: TurnProcesses,
+pub(crate) struct Host {
+    pub(crate) work: mpsc::Receiver<Work>,
+    pub(crate) interrupt: watch::Sender<bool>,
+    pub(crate) processes: TurnProcesses,
     /// What `ask` is answered.
-    pub(super) answer: ApprovalAnswer,
+    pub(crate) answer: ApprovalAnswer,
     marker: String,
 }
 
 /// What an agent sent, in a form that can be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(crate) enum Sent {
     Delta(String),
     Event(String),
     Raw(Vec<u8>),
@@ -37,7 +37,7 @@ pub(super) enum Sent {
 }
 
 /// A turn from its frame, and the host's side of it. The pipe takes `capacity` items before it is full.
-pub(super) fn turn(frame: &Value, capacity: usize) -> (TurnContext, Host) {
+pub(crate) fn turn(frame: &Value, capacity: usize) -> (TurnContext, Host) {
     let frame: TurnStart = serde_json::from_str(&frame.to_string()).unwrap();
     let (sender, work) = mpsc::channel(capacity);
     let (interrupt, flag) = watch::channel(false);
@@ -62,7 +62,7 @@ pub(super) fn turn(frame: &Value, capacity: usize) -> (TurnContext, Host) {
 
 impl Host {
     /// Takes the next thing that the agent sends; `None` once it has gone.
-    pub(super) async fn next(&mut self) -> Option<Sent> {
+    pub(crate) async fn next(&mut self) -> Option<Sent> {
         loop {
             let work =
                 tokio::time::timeout(DEADLINE, self.work.recv()).await.expect("the agent sends nothing")?;
@@ -84,7 +84,7 @@ impl Host {
         }
     }
 
-    pub(super) async fn next_delta(&mut self) -> String {
+    pub(crate) async fn next_delta(&mut self) -> String {
         match self.next().await {
             Some(Sent::Delta(text)) => text,
             other => panic!("no delta but {other:?}"),
@@ -92,7 +92,7 @@ impl Host {
     }
 
     /// Takes everything until the agent has gone.
-    pub(super) async fn rest(&mut self) -> Vec<Sent> {
+    pub(crate) async fn rest(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
         while let Some(one) = self.next().await {
             sent.push(one);
@@ -101,19 +101,19 @@ impl Host {
     }
 
     /// Living processes of the turn.
-    pub(super) fn living(&self) -> Vec<i32> {
+    pub(crate) fn living(&self) -> Vec<i32> {
         with_environment(MARKER, &self.marker)
     }
 
     /// No process of the turn is left, and none is registered.
-    pub(super) fn assert_nothing_left(&self) {
+    pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.processes.pids(), [0; 0]);
         wait_for("the turn's processes to vanish", || self.living().is_empty());
     }
 }
 
 /// The text of all deltas.
-pub(super) fn text(sent: &[Sent]) -> String {
+pub(crate) fn text(sent: &[Sent]) -> String {
     sent.iter()
         .filter_map(|one| match one {
             Sent::Delta(text) => Some(text.as_str()),
@@ -123,12 +123,12 @@ pub(super) fn text(sent: &[Sent]) -> String {
 }
 
 /// Starts the turn as the host would: as a task, which ends when the turn does.
-pub(super) fn start(agent: impl AsyncAgent, turn: TurnContext) -> tokio::task::JoinHandle<AgentResult> {
+pub(crate) fn start(agent: impl AsyncAgent, turn: TurnContext) -> tokio::task::JoinHandle<AgentResult> {
     tokio::spawn(async move { agent.run(turn).await })
 }
 
 /// Runs a whole turn and takes what it sends as fast as it comes.
-pub(super) async fn run(agent: impl AsyncAgent, frame: &Value) -> (AgentResult, Vec<Sent>, Host) {
+pub(crate) async fn run(agent: impl AsyncAgent, frame: &Value) -> (AgentResult, Vec<Sent>, Host) {
     let (context, mut host) = turn(frame, 16);
     let task = start(agent, context);
     let sent = host.rest().await;
@@ -136,12 +136,12 @@ pub(super) async fn run(agent: impl AsyncAgent, frame: &Value) -> (AgentResult, 
 }
 
 /// The turn's result, which must come.
-pub(super) async fn ended(task: tokio::task::JoinHandle<AgentResult>) -> AgentResult {
+pub(crate) async fn ended(task: tokio::task::JoinHandle<AgentResult>) -> AgentResult {
     tokio::time::timeout(DEADLINE, task).await.expect("the turn does not end").unwrap()
 }
 
 /// Looks again and again until `happened`.
-pub(super) fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
     let start = Instant::now();
     while !happened() {
         assert!(start.elapsed() < DEADLINE, "waited in vain for {what}");

@@ -79,7 +79,7 @@ impl Host {
             turns: Turns::new(options.workers.max(1)),
             stop: Stop::new(options.drain),
             out: Outbox::new(options.max_frame_bytes),
-            pool: Pool::new(runtime),
+            pool: Pool::new(options.workers, runtime),
             open_saves: BTreeMap::new(),
             sessions: Sessions::new(),
             approvals: Approvals::default(),

@@ -1,6 +1,7 @@
 //! The loop over streams in memory, with a clock that moves only when nothing else can.
 
 mod approvals;
+mod blocking;
 mod controls;
 mod refusals;
 mod stops;

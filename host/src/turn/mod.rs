@@ -3,6 +3,7 @@
 pub mod context;
 pub(crate) mod pool;
 pub(crate) mod table;
+pub(crate) mod threads;
 
 use crate::turn::context::TurnContext;
 use std::collections::BTreeMap;
@@ -24,7 +25,8 @@ pub trait AsyncAgent: Send + Sync + 'static {
     fn run(&self, turn: TurnContext) -> TurnFuture<'_>;
 }
 
-/// An agent that blocks: each turn has a thread of its own from a bounded pool. A panic is that turn's `exception`.
+/// An agent that blocks: each turn has a named thread (`turn-N`) to itself, kept for later turns. A panic is that turn's
+/// `exception`.
 pub trait BlockingAgent: Send + Sync + 'static {
     /// Runs one turn; see [`AsyncAgent::run`].
     ///

@@ -1,7 +1,9 @@
-//! Where turns run: agents that await as tasks, agents that block on named threads, both on a runtime beside the
-//! loop's own. Each job yields exactly one [`Finished`], also after a panic, because the set owns its end.
+//! Where turns run: agents that await as tasks on a runtime beside the loop's own, agents that block on [`Threads`].
+//! Each job yields exactly one [`Finished`], also after a panic, because the set owns its end.
 
-use crate::turn::{Agent, AgentResult, context::TurnContext};
+use crate::turn::threads::Threads;
+use crate::turn::{Agent, AgentError, AgentResult, context::TurnContext};
+use std::any::Any;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use tokio::runtime::Handle;
@@ -42,23 +44,35 @@ pub(crate) enum Finished {
 pub(crate) struct Pool {
     jobs: JoinSet<Output>,
     names: HashMap<Id, Job>,
+    threads: Threads,
     runtime: Handle,
 }
 
 impl Pool {
-    /// A pool whose jobs run on `runtime`.
-    pub(crate) fn new(runtime: Handle) -> Self {
-        Self { jobs: JoinSet::new(), names: HashMap::new(), runtime }
+    /// A pool for `workers` turns at once, whose jobs run on `runtime`.
+    pub(crate) fn new(workers: usize, runtime: Handle) -> Self {
+        let threads = Threads::new(workers, runtime.clone());
+        Self { jobs: JoinSet::new(), names: HashMap::new(), threads, runtime }
     }
 
-    /// Gives a turn to its agent.
+    /// Gives a turn to its agent. The handle ends an agent that awaits; one that blocks is left behind by it.
     pub(crate) fn start(&mut self, turn: u64, agent: Agent, context: TurnContext) -> AbortHandle {
         let handle = match agent {
             Agent::Async(agent) => {
                 self.jobs.spawn_on(async move { Output::Turn(agent.run(context).await) }, &self.runtime)
             }
             Agent::Blocking(agent) => {
-                self.jobs.spawn_blocking_on(move || Output::Turn(agent.run(context)), &self.runtime)
+                let running = self.threads.run(agent, context);
+                let turn = async move {
+                    let result = match running {
+                        Ok(result) => {
+                            result.await.unwrap_or_else(|_| Err("the agent's thread is gone".to_owned()))
+                        }
+                        Err(problem) => Err(problem),
+                    };
+                    Output::Turn(result.unwrap_or_else(|problem| Err(AgentError::exception(problem))))
+                };
+                self.jobs.spawn_on(turn, &self.runtime)
             }
         };
         self.names.insert(handle.id(), Job::Turn(turn));
@@ -115,12 +129,17 @@ impl Pool {
 }
 
 fn describe(error: tokio::task::JoinError) -> String {
-    let Ok(panic) = error.try_into_panic() else {
-        return "the agent was ended".to_owned();
-    };
-    let text = panic
-        .downcast_ref::<&'static str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    text.map_or_else(|| "the agent panicked".to_owned(), |text| format!("the agent panicked: {text}"))
+    match error.try_into_panic() {
+        Ok(panic) => panic_text(&*panic),
+        Err(_) => "the agent was ended".to_owned(),
+    }
+}
+
+/// What people read about a panic of an agent.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    match text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)) {
+        Some(text) => format!("the agent panicked: {text}"),
+        None => "the agent panicked".to_owned(),
+    }
 }

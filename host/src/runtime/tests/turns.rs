@@ -1,6 +1,6 @@
 use super::*;
 use crate::turn::context::{TurnContext, WorkItem};
-use crate::{AgentError, AgentResult, Answer, AsyncAgent, BlockingAgent, TurnFuture};
+use crate::{AgentError, Answer, AsyncAgent, TurnFuture};
 use turnhost_protocol::RawJson;
 
 #[tokio::test(start_paused = true)]
@@ -198,40 +198,6 @@ async fn a_session_that_was_never_seeded_is_made_from_its_first_turn() {
     let id = end["request_id"].as_str().unwrap();
     assert!(!id.is_empty(), "a turn without an id gets one");
     assert_eq!(of(&frames, id).len(), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn turns_beyond_the_workers_wait_in_order_whatever_their_kind() {
-    struct Slow;
-    impl BlockingAgent for Slow {
-        fn run(&self, turn: TurnContext) -> AgentResult {
-            let _ = turn.sink.send_blocking(WorkItem::Delta("blocking".to_owned()));
-            Ok(Answer::default())
-        }
-    }
-    let agents = builtin(None).with_blocking("slow", Slow);
-    let mut rig = Setup { workers: 2, agents, ..Setup::default() }.start().await;
-    for (sid, agent) in [("a", "scripted"), ("b", "scripted"), ("c", "slow"), ("d", "scripted")] {
-        rig.send(json!({"type": "turn.start", "sid": sid, "request_id": sid, "agent": agent,
-            "script": [{"sleep_ms": 1000}]}))
-            .await;
-    }
-    settle().await;
-    let mut running = 0;
-    let mut started = Vec::new();
-    while started.len() < 4 || running > 0 {
-        let frame = rig.next().await.unwrap();
-        match frame["type"].as_str().unwrap() {
-            "turn.started" => {
-                running += 1;
-                started.push(frame["request_id"].clone());
-            }
-            "turn.end" => running -= 1,
-            _ => {}
-        }
-        assert!(running <= 2, "{frame}");
-    }
-    assert_eq!(started, ["a", "b", "c", "d"]);
 }
 
 #[tokio::test(start_paused = true)]

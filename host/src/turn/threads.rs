@@ -1,0 +1,116 @@
+//! Named threads (`turn-N`) for agents that block. Made when a turn needs one, kept for the next turn, and never waited
+//! for: a thread that does not come back holds up neither a later turn nor the end of the host.
+
+use crate::turn::context::TurnContext;
+use crate::turn::{AgentResult, BlockingAgent};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// Threads beyond the workers, for turns that were ended without their agent: their threads cannot be ended.
+pub(crate) const SPARE_THREADS: usize = 64;
+/// Threads that one process can hope for, whatever the worker setting.
+const MOST_THREADS: usize = 32 * 1024;
+
+/// One turn for a thread.
+struct Job {
+    agent: Arc<dyn BlockingAgent>,
+    context: TurnContext,
+    /// The result, or the text of a panic.
+    reply: oneshot::Sender<Result<AgentResult, String>>,
+}
+
+/// The threads of one host. Dropping it ends those that are idle; one that is busy ends after its turn.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    jobs: Sender<Job>,
+    queue: Receiver<Job>,
+    /// Threads that have no turn and that no job in the queue is meant for.
+    idle: Arc<AtomicUsize>,
+    made: usize,
+    most: usize,
+    runtime: Handle,
+}
+
+impl Threads {
+    /// No threads yet; for `workers` turns at once. Agents find `runtime` as the current one.
+    pub(crate) fn new(workers: usize, runtime: Handle) -> Self {
+        let most = workers.min(MOST_THREADS) + SPARE_THREADS;
+        // A job is sent only when a thread is free for it, so there are never more jobs than threads.
+        let (jobs, queue) = bounded(most);
+        Self { jobs, queue, idle: Arc::default(), made: 0, most, runtime }
+    }
+
+    /// Gives a turn to an idle thread, or to a new one. Does not block.
+    ///
+    /// # Errors
+    /// Why there is no thread for it: every one is busy and no more may be made, or the system gives none.
+    pub(crate) fn run(
+        &mut self,
+        agent: Arc<dyn BlockingAgent>,
+        context: TurnContext,
+    ) -> Result<oneshot::Receiver<Result<AgentResult, String>>, String> {
+        let claimed = self.idle.fetch_update(Ordering::AcqRel, Ordering::Acquire, |idle| idle.checked_sub(1));
+        if claimed.is_err() {
+            self.make_thread()?;
+        }
+        let (reply, result) = oneshot::channel();
+        match self.jobs.try_send(Job { agent, context, reply }) {
+            Ok(()) => Ok(result),
+            Err(_) => Err("the queue of the turn threads is full".to_owned()),
+        }
+    }
+
+    fn make_thread(&mut self) -> Result<(), String> {
+        if self.made >= self.most {
+            return Err(format!(
+                "no thread left for the turn: all {} are held, also by agents that did not end when they were told to",
+                self.made
+            ));
+        }
+        let (queue, idle, runtime) = (self.queue.clone(), Arc::clone(&self.idle), self.runtime.clone());
+        std::thread::Builder::new()
+            .name(format!("turn-{}", self.made + 1))
+            .spawn(move || {
+                let _entered = runtime.enter();
+                work(&queue, &idle);
+            })
+            .map_err(|error| {
+                format!("no thread for the turn ({error}); the machine may be short of processes or memory")
+            })?;
+        self.made += 1;
+        Ok(())
+    }
+}
+
+fn work(queue: &Receiver<Job>, idle: &AtomicUsize) {
+    for Job { agent, context, reply } in queue {
+        let result = catch_unwind(AssertUnwindSafe(|| agent.run(context))).map_err(text_of);
+        // An agent's last owner may be this thread, and its drop may panic as well.
+        drop_quietly(agent);
+        // Idle before the result is known, so that the turn that follows finds this thread.
+        idle.fetch_add(1, Ordering::AcqRel);
+        // Nobody waits for a turn that was ended without its agent.
+        let _ = reply.send(result);
+    }
+}
+
+fn text_of(panic: Box<dyn Any + Send>) -> String {
+    let text = super::pool::panic_text(&*panic);
+    drop_quietly(panic);
+    text
+}
+
+fn drop_quietly(dropped: impl Sized) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(dropped))) {
+        // Whatever panics when it is dropped is not tried again.
+        std::mem::forget(again);
+    }
+}
+
+#[cfg(test)]
+mod tests;
