@@ -1,4 +1,6 @@
 use super::*;
+use crate::turn::context::{ApprovalAnswer, Question, TurnContext};
+use crate::{Answer, AsyncAgent, TurnFuture};
 
 fn ask(timeout_ms: u64) -> Value {
     json!([{"delta": "before "}, {"ask": {"command": "rm", "choices": ["once", "deny"], "timeout_ms": timeout_ms}}])
@@ -87,4 +89,74 @@ async fn a_question_reaches_front_ends_that_know_only_rpc() {
     let rpc = rig.until("rpc").await;
     assert_eq!(rpc["message"]["params"]["type"], "approval.request");
     assert_eq!(rpc["message"]["params"]["payload"]["approval_id"], asked["approval_id"]);
+}
+
+/// Asks, then says how it was answered: listens to no interrupt of its own.
+struct Asks {
+    command_bytes: usize,
+}
+
+impl AsyncAgent for Asks {
+    fn run(&self, turn: TurnContext) -> TurnFuture<'_> {
+        Box::pin(async move {
+            let question = Question {
+                command: "\u{1}".repeat(self.command_bytes),
+                description: String::new(),
+                choices: vec![],
+                allow_permanent: false,
+                timeout_ms: 3_600_000,
+            };
+            let text = match turn.ask_approval(question).await {
+                ApprovalAnswer::Choice(choice) => choice,
+                ApprovalAnswer::Denied => "denied".to_owned(),
+            };
+            Ok(Answer { text: Some(text), interrupted: false })
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_denies_the_open_question_of_an_agent_that_waits_for_nothing_else() {
+    let agents = Agents::new().with_async("asks", Asks { command_bytes: 1 });
+    let mut rig = Setup { agents, ..Setup::default() }.start().await;
+    rig.send(json!({"type": "turn.start", "sid": "s", "request_id": "t"})).await;
+    let asked = rig.until("event").await;
+    let told = Instant::now();
+    rig.send(json!({"type": "interrupt", "sid": "s", "request_id": "i"})).await;
+    let frames = rig.through("turn.end").await;
+    assert_eq!(told.elapsed(), Duration::ZERO, "the agent goes on at once");
+    let kinds: Vec<_> = of(&frames, "t").iter().map(|frame| (&frame["kind"], &frame["choice"])).collect();
+    assert_eq!(kinds, [(&json!("approval_resolved"), &json!("deny")), (&json!(null), &json!(null))]);
+    assert_eq!(frames.last().unwrap()["final_response"], "denied");
+    rig.send(respond(&asked["approval_id"], "once")).await;
+    let late = rig.until("respond.ack").await;
+    assert_eq!((&late["resolved"], &late["choice"]), (&json!(false), &json!("deny")), "after its turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_ended_by_force_denies_what_it_left_open() {
+    let mut rig = Rig::new().await;
+    rig.play("s", "t", json!([{"ask": {"command": "rm", "timeout_ms": 3_600_000}}])).await;
+    let asked = rig.until("event").await;
+    rig.send(json!({"type": "shutdown", "request_id": "bye"})).await;
+    let frames = rig.rest().await;
+    let of_turn = of(&frames, "t");
+    assert_eq!(of_turn[0]["kind"], "approval_resolved");
+    assert_eq!((&of_turn[0]["approval_id"], &of_turn[0]["choice"]), (&asked["approval_id"], &json!("deny")));
+    assert_eq!(of_turn[1]["type"], "turn.end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_nobody_could_see_whole_is_denied_and_not_asked() {
+    for rpc_events in [false, true] {
+        let agents = Agents::new().with_async("asks", Asks { command_bytes: 100_000 });
+        let max_frame_bytes = turnhost_protocol::limits::MIN_FRAME_BYTES;
+        let mut rig = Setup { agents, max_frame_bytes, rpc_events, ..Setup::default() }.start().await;
+        rig.send(json!({"type": "turn.start", "sid": "s", "request_id": "t"})).await;
+        let frames = rig.through("turn.end").await;
+        let events: Vec<_> = frames.iter().filter(|frame| frame["type"] == "event").collect();
+        assert_eq!((events.len(), &events[0]["kind"]), (1, &json!("status")), "{events:?}");
+        assert!(events[0]["text"].as_str().unwrap().starts_with("a question was denied"), "{events:?}");
+        assert_eq!(frames.last().unwrap()["final_response"], "denied");
+    }
 }

@@ -205,3 +205,28 @@ async fn a_save_that_is_under_way_is_answered_before_the_host_ends() {
     rig.send_raw(format!("{save}\n{}\n", json!({"type": "shutdown"})).as_bytes()).await;
     assert_eq!(types(&rig.rest().await), ["session.seeded", "control.ack", "shutdown.ack"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn turns_that_wait_end_at_the_very_moment_of_any_stop() {
+    for stop in [None, Some(Outside::Hangup), Some(Outside::Terminate)] {
+        let mut rig = Setup { workers: 1, ..Setup::default() }.start().await;
+        rig.play("a", "deaf", DEAF()).await;
+        for waiting in ["w1", "w2", "w3"] {
+            rig.play(waiting, waiting, LISTENS()).await;
+        }
+        rig.until("turn.started").await;
+        let told = Instant::now();
+        match stop {
+            None => rig.send(json!({"type": "shutdown"})).await,
+            Some(event) => rig.tell(event).await,
+        }
+        for waiting in ["w1", "w2", "w3"] {
+            let error = rig.next().await.unwrap();
+            let expected = (&json!("turn.error"), &json!(waiting), &json!("shutdown"));
+            assert_eq!((&error["type"], &error["request_id"], &error["reason"]), expected, "{stop:?}");
+        }
+        assert_eq!(told.elapsed(), Duration::ZERO, "{stop:?}: before the one that runs");
+        let frames = rig.rest().await;
+        assert!(types(&frames).iter().all(|name| *name != "turn.started"), "{stop:?}: {frames:?}");
+    }
+}

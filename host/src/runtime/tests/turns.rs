@@ -405,3 +405,31 @@ async fn turns_beyond_those_that_may_wait_are_refused_as_busy() {
     rig.send(json!({"type": "interrupt", "sid": "again", "request_id": "i"})).await;
     assert_eq!(rig.until("turn.end").await["request_id"], "fits", "one left, so one may come");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_turn_leaves_the_queue_and_the_order_of_the_others() {
+    let mut rig = Setup { workers: 1, ..Setup::default() }.start().await;
+    rig.play("run", "run", json!([{"sleep_ms": 1000}])).await;
+    for sid in ["a", "b", "c", "d"] {
+        rig.play(sid, sid, json!([{"delta": "x"}])).await;
+    }
+    for sid in ["c", "a"] {
+        rig.send(json!({"type": "interrupt", "sid": sid, "request_id": "i"})).await;
+        let end = rig.until("turn.end").await;
+        assert_eq!((&end["request_id"], &end["interrupted"]), (&json!(sid), &json!(true)));
+    }
+    rig.play("c", "c again", json!([{"delta": "x"}])).await;
+    let mut started = Vec::new();
+    for _ in 0..4 {
+        let frames = rig.through("turn.end").await;
+        started.extend(
+            frames
+                .iter()
+                .filter(|frame| frame["type"] == "turn.started")
+                .map(|frame| frame["request_id"].clone()),
+        );
+    }
+    assert_eq!(started, ["b", "d", "c again"]);
+    rig.send(json!({"type": "shutdown"})).await;
+    assert_eq!(types(&rig.rest().await), ["shutdown.ack"], "nothing of them is left to be ended");
+}
