@@ -1319,7 +1319,9 @@ async fn a_host_that_is_told_to_end_sees_its_stdin_close() {
         });
         host.expect("shutdown").await;
         assert_eq!(host.read().await, None);
-        assert_eq!(host.die_when_told().await, Fate::Term);
+        assert_eq!(host.fates.try_recv(), Ok(Fate::Term));
+        assert!(host.fates.try_recv().is_err(), "it is not killed yet");
+        host.die(Exit::Signal(15)).await;
         assert_eq!(stopping.await.unwrap().unwrap().signal, Some(15));
     })
     .await;
