@@ -6,7 +6,9 @@ use turnhost_protocol::limits::{DEFAULT_HEARTBEAT, DEFAULT_WORKERS, MAX_FRAME_BY
 
 /// Time that running turns get after SIGTERM.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(9);
-/// Longest period or drain that is taken from outside.
+/// Shortest period of the heartbeat: a shorter one would leave the loop no time for anything else.
+const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
+/// Longest period or drain, so that every deadline can be reckoned with.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The command line of a host. `turnhost host` has the same options.
@@ -38,13 +40,14 @@ pub struct HostArgs {
 pub struct HostOptions {
     /// Turns at once, those that await and those that block together; at least 1.
     pub workers: usize,
-    /// Period of the heartbeat; `None`: no heartbeat.
+    /// Period of the heartbeat, at least 10 ms; `None`: no heartbeat.
     pub heartbeat: Option<Duration>,
     /// How long running turns may go on after SIGTERM.
     pub drain: Duration,
     /// Whether each turn is mirrored as `rpc` frames.
     pub rpc_events: bool,
-    /// Largest frame in bytes, read or written.
+    /// Largest frame in bytes, read or written; at least
+    /// [`MIN_FRAME_BYTES`](turnhost_protocol::limits::MIN_FRAME_BYTES).
     pub max_frame_bytes: usize,
     /// Where what must be written somewhere goes: logs, saved sessions.
     pub home: PathBuf,
@@ -97,6 +100,22 @@ impl HostOptions {
                 .filter(|sha| !sha.is_empty())
                 .unwrap_or("unknown")
                 .to_owned(),
+        }
+    }
+}
+
+impl HostOptions {
+    /// The nearest ones that a host can work with: the fields are open to whoever embeds it.
+    pub(crate) fn within_limits(self) -> Self {
+        Self {
+            workers: self.workers.max(1),
+            heartbeat: self
+                .heartbeat
+                .filter(|period| !period.is_zero())
+                .map(|period| period.clamp(SHORTEST_HEARTBEAT, LONGEST)),
+            drain: self.drain.min(LONGEST),
+            max_frame_bytes: self.max_frame_bytes.clamp(MIN_FRAME_BYTES, isize::MAX.unsigned_abs()),
+            ..self
         }
     }
 }
@@ -178,6 +197,27 @@ mod tests {
         assert_eq!(limit("100000"), 100_000);
         assert_eq!(limit("1"), MIN_FRAME_BYTES);
         assert_eq!(limit("many"), MAX_FRAME_BYTES);
+    }
+
+    #[test]
+    fn options_that_no_host_can_work_with_become_the_nearest_that_it_can() {
+        let wild = HostOptions {
+            workers: 0,
+            heartbeat: Some(Duration::from_nanos(1)),
+            drain: Duration::MAX,
+            max_frame_bytes: usize::MAX,
+            ..HostOptions::default()
+        };
+        let tamed = wild.clone().within_limits();
+        assert_eq!((tamed.workers, tamed.drain, tamed.heartbeat), (1, LONGEST, Some(SHORTEST_HEARTBEAT)));
+        assert_eq!(tamed.max_frame_bytes, isize::MAX as usize);
+        let wild = HostOptions { heartbeat: Some(Duration::MAX), max_frame_bytes: 0, ..wild };
+        let tamed = wild.clone().within_limits();
+        assert_eq!((tamed.heartbeat, tamed.max_frame_bytes), (Some(LONGEST), MIN_FRAME_BYTES));
+        let none = HostOptions { heartbeat: Some(Duration::ZERO), ..wild }.within_limits();
+        assert_eq!(none.heartbeat, None);
+        let usual = HostOptions::default();
+        assert_eq!(usual.clone().within_limits(), usual);
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub(crate) async fn run(
     surroundings: Surroundings,
 ) {
     let Surroundings { agents_on, mut outside, owns_process } = surroundings;
+    let options = options.within_limits();
     let (work, mut working) = mpsc::channel::<Work>(WORK_ITEMS);
     let mut batch = Vec::with_capacity(WORK_BATCH);
     let mut decoder = LineDecoder::new(options.max_frame_bytes);

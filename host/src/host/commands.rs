@@ -9,6 +9,9 @@ use turnhost_protocol::frame::{Error, HostCommand, Interrupt, InterruptAck, Sess
 use turnhost_protocol::outcome::InterruptOutcome;
 use turnhost_protocol::{Line, RequestId, decode_command, peek_ids};
 
+/// Shutdown frames that get their acknowledgement at the end; one is enough for any parent.
+const MAX_SHUTDOWNS: usize = 64;
+
 impl Host {
     pub(super) fn on_line(&mut self, now: Instant, line: Line<'_>) {
         match line {
@@ -33,6 +36,9 @@ impl Host {
             HostCommand::ReloadMcp(frame) => self.reload_mcp(frame),
             HostCommand::Respond(frame) => self.respond(frame),
             HostCommand::Shutdown(frame) => {
+                if self.shutdowns.len() == MAX_SHUTDOWNS {
+                    return self.refuse(frame.request_id, Refusal::Closing.message());
+                }
                 self.shutdowns.push(frame.request_id);
                 self.stop_for(now, Cause::ShutdownFrame);
             }

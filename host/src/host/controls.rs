@@ -6,7 +6,7 @@ use crate::session::gate::Refusal;
 use serde::Serialize;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use turnhost_protocol::frame::{Control, ControlAck, ControlError, ReloadMcp};
 use turnhost_protocol::{RawJson, RequestId, Route, RouteClass, SessionId};
 
@@ -52,10 +52,11 @@ impl Host {
         let request_id = frame.request_id.clone().unwrap_or_default();
         let result = match route {
             Route::SessionSave => {
-                let file = save_path(&self.options.home, session, frame.params.as_ref());
+                let folder = self.options.home.join("sessions").join("saved");
+                let name = save_name(&folder, session, frame.params.as_ref());
                 let content = saved(session);
                 self.open_saves.insert(id, OpenSave { sid, request_id });
-                self.pool.save(id, move || write_new(file?, &content?));
+                self.pool.save(id, move || write_new(folder, &name?, &content?));
                 return Ok(());
             }
             Route::SessionReset => Ok(reset(session)),
@@ -167,8 +168,8 @@ fn reset(session: &mut Session) -> (String, Option<RawJson>) {
     (format!("new session {session_key}"), result)
 }
 
-/// `params.path`, counted from the folder of saved sessions, else a new name in that folder.
-fn save_path(home: &Path, session: &Session, params: Option<&RawJson>) -> io::Result<PathBuf> {
+/// `params.path`, which must lead to a file inside `folder`, else a new name; relative to `folder`.
+fn save_name(folder: &Path, session: &Session, params: Option<&RawJson>) -> io::Result<PathBuf> {
     #[derive(Default, serde::Deserialize)]
     #[serde(default)]
     struct Params {
@@ -178,20 +179,27 @@ fn save_path(home: &Path, session: &Session, params: Option<&RawJson>) -> io::Re
         Some(params) => params.read::<Option<Params>>().map_err(io::Error::other)?.unwrap_or_default(),
         None => Params::default(),
     };
-    let folder = home.join("sessions").join("saved");
-    Ok(match params.path.filter(|path| !path.is_empty()) {
-        Some(path) => folder.join(path),
-        None => {
-            let key: String = session
-                .history
-                .session_key()
-                .chars()
-                .take(80)
-                .map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' })
-                .collect();
-            folder.join(format!("{key}-{}.json", uuid::Uuid::now_v7().simple()))
-        }
-    })
+    let Some(path) = params.path.filter(|path| !path.is_empty()) else {
+        let key: String = session
+            .history
+            .session_key()
+            .chars()
+            .take(80)
+            .map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' })
+            .collect();
+        return Ok(format!("{key}-{}.json", uuid::Uuid::now_v7().simple()).into());
+    };
+    // The path that an earlier save answered is a path inside as well.
+    let name = Path::new(&path).strip_prefix(folder).unwrap_or_else(|_| Path::new(&path));
+    let stays_inside = name.components().all(|part| match part {
+        Component::Normal(_) | Component::CurDir => true,
+        Component::Prefix(_) | Component::RootDir | Component::ParentDir => false,
+    });
+    if stays_inside && name.file_name().is_some() {
+        return Ok(name.to_owned());
+    }
+    let problem = format!("params.path must name a file inside {}, without `..`: {path}", folder.display());
+    Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
 }
 
 /// The content of a saved session.
@@ -225,10 +233,20 @@ fn saved(session: &Session) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Writes a file whole or not at all, readable by its owner alone.
-fn write_new(file: PathBuf, content: &[u8]) -> io::Result<PathBuf> {
-    let folder = file.parent().unwrap_or_else(|| Path::new("."));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+/// Writes a file below `folder` whole or not at all, readable by its owner alone. An old file or link of that name is
+/// replaced; no link is followed on the way.
+fn write_new(mut folder: PathBuf, name: &Path, content: &[u8]) -> io::Result<PathBuf> {
+    let file = folder.join(name);
+    let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
+    let mut make = std::fs::DirBuilder::new();
+    make.mode(0o700).recursive(true).create(&folder).map_err(failed)?;
+    for part in name.parent().into_iter().flat_map(Path::components) {
+        folder.push(part);
+        make.recursive(false).create(&folder).or_else(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists if std::fs::symlink_metadata(&folder)?.is_dir() => Ok(()),
+            _ => Err(failed(error)),
+        })?;
+    }
     let unfinished = folder.join(format!(".{}.unfinished", uuid::Uuid::new_v4().simple()));
     let written = std::fs::OpenOptions::new()
         .write(true)
@@ -239,7 +257,7 @@ fn write_new(file: PathBuf, content: &[u8]) -> io::Result<PathBuf> {
         .and_then(|()| std::fs::rename(&unfinished, &file));
     if let Err(error) = written {
         let _ = std::fs::remove_file(&unfinished);
-        return Err(io::Error::new(error.kind(), format!("{}: {error}", file.display())));
+        return Err(failed(error));
     }
     Ok(file)
 }

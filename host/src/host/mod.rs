@@ -76,7 +76,7 @@ impl Host {
     ) -> Self {
         let now = Instant::now();
         Self {
-            turns: Turns::new(options.workers.max(1)),
+            turns: Turns::new(options.workers),
             stop: Stop::new(options.drain),
             out: Outbox::new(options.max_frame_bytes),
             pool: Pool::new(options.workers, runtime),

@@ -3,6 +3,7 @@
 mod approvals;
 mod blocking;
 mod controls;
+mod hostile;
 mod refusals;
 mod stops;
 mod streams;
@@ -34,6 +35,7 @@ pub(super) struct Setup {
     agents: Agents,
     workers: usize,
     heartbeat: Option<Duration>,
+    drain: Duration,
     rpc_events: bool,
     max_frame_bytes: usize,
     stdout_bytes: usize,
@@ -45,6 +47,7 @@ impl Default for Setup {
             agents: builtin(None),
             workers: 8,
             heartbeat: None,
+            drain: HostOptions::default().drain,
             rpc_events: false,
             max_frame_bytes: 1024 * 1024,
             stdout_bytes: 1024 * 1024,
@@ -58,6 +61,7 @@ impl Setup {
         let options = HostOptions {
             workers: self.workers,
             heartbeat: self.heartbeat,
+            drain: self.drain,
             rpc_events: self.rpc_events,
             max_frame_bytes: self.max_frame_bytes,
             home: home.path().to_owned(),

@@ -99,9 +99,9 @@ fn program_failed(options: &Options, cwd: &Path, error: &io::Error) -> String {
             let longest = options.argv.iter().map(String::len).max().unwrap_or(0);
             format!("its arguments are too long for the system (the longest has {longest} bytes); pass the prompt with \"prompt\":\"stdin\"")
         }
-        // The program and options were checked before, so it is the prompt as an argument.
+        // The program and options were checked before, so it is the prompt as an argument, or the session's home.
         io::ErrorKind::InvalidInput => {
-            "the prompt holds a NUL, which no argument can; pass it with \"prompt\":\"stdin\"".to_owned()
+            "the prompt or the profile_home holds a NUL, which no argument or variable can; pass the prompt with \"prompt\":\"stdin\"".to_owned()
         }
         _ => format!("{error}; the machine may be short of processes, memory or descriptors"),
     }

@@ -3,9 +3,11 @@
 use super::script::{Script, Step};
 use crate::agent::command::{Place, command};
 use crate::turn::context::{ApprovalAnswer, TurnContext, WorkItem};
+use crate::turn::table::Generated;
 use crate::turn::{AgentError, AgentResult, Answer};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
+use turnhost_protocol::limits::MAX_FRAME_BYTES;
 
 /// How long a step that ends the process waits for what was streamed before; a parent that reads nothing must not keep
 /// the host alive.
@@ -22,7 +24,7 @@ enum Stop {
 /// A turn under way: its context, and what was streamed so far.
 struct Play {
     turn: TurnContext,
-    streamed: String,
+    streamed: Generated,
     /// What `alloc_mb` took.
     held: Vec<Vec<u8>>,
 }
@@ -47,7 +49,7 @@ pub(super) async fn numbered_chunks(turn: TurnContext, count: u64, delay: Durati
 
 impl Play {
     fn new(turn: TurnContext) -> Self {
-        Self { turn, streamed: String::new(), held: Vec::new() }
+        Self { turn, streamed: Generated::new(MAX_FRAME_BYTES), held: Vec::new() }
     }
 
     fn end(mut self, stopped: Result<(), Stop>) -> AgentResult {
@@ -57,10 +59,11 @@ impl Play {
             // An interrupt that came during the last step counts as well.
             Ok(()) => self.turn.interrupt.is_set(),
         };
+        let mut text = self.streamed.take();
         if interrupted {
-            self.streamed.push_str("[interrupted]");
+            text.push_str("[interrupted]");
         }
-        Ok(Answer { text: Some(self.streamed), interrupted })
+        Ok(Answer { text: Some(text), interrupted })
     }
 
     async fn chunks(&mut self, count: u64, delay: Duration) -> Result<(), Stop> {
@@ -139,7 +142,7 @@ impl Play {
     async fn delta(&mut self, text: String) -> Result<(), Stop> {
         self.check()?;
         self.send(WorkItem::Delta(text.clone())).await?;
-        self.streamed.push_str(&text);
+        self.streamed.push(&text);
         Ok(())
     }
 

@@ -138,6 +138,25 @@ async fn a_question_is_asked_and_its_answer_streamed() {
 }
 
 #[tokio::test]
+async fn a_script_that_streams_without_end_keeps_no_more_than_one_frame_could_carry() {
+    const MIB: usize = 1024 * 1024;
+    let (context, mut host) = turn(&frame(&json!([{"deltas": 40, "bytes": MIB}])), 1);
+    let task = start(Scripted::default(), context);
+    let mut streamed = 0;
+    while host.next().await.is_some() {
+        streamed += 1;
+    }
+    assert_eq!(streamed, 40);
+    let text = ended(task).await.unwrap().text.unwrap();
+    assert!(
+        text.ends_with(&format!("\n[{} more bytes were streamed and not kept]", 24 * MIB)),
+        "{}",
+        text.len()
+    );
+    assert!(text.len() < 17 * MIB);
+}
+
+#[tokio::test]
 async fn an_error_ends_the_turn_with_its_message() {
     let (result, sent) =
         play(&json!([{"delta": "a"}, {"error": "the model went away"}, {"delta": "b"}])).await;

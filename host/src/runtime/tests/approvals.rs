@@ -134,7 +134,7 @@ async fn an_interrupt_denies_the_open_question_of_an_agent_that_waits_for_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_ended_by_force_denies_what_it_left_open() {
+async fn a_stop_denies_the_questions_of_its_turns_before_they_end() {
     let mut rig = Rig::new().await;
     rig.play("s", "t", json!([{"ask": {"command": "rm", "timeout_ms": 3_600_000}}])).await;
     let asked = rig.until("event").await;

@@ -109,12 +109,65 @@ async fn a_save_goes_where_it_is_told_and_says_why_it_cannot() {
     let expected = rig.home.path().join("sessions/saved/mine.json");
     assert_eq!(ack["result"]["file"], expected.to_str().unwrap());
     assert!(expected.is_file());
-    let absolute = rig.home.path().join("elsewhere.json");
-    control(&mut rig, "s", "session.save", json!({"path": absolute})).await;
-    assert!(absolute.is_file());
-    let answer = control(&mut rig, "s", "session.save", json!({"path": "/proc/no/such"})).await;
-    assert_eq!(answer["type"], "control.error");
-    assert!(answer["message"].as_str().unwrap().starts_with("session.save: "), "{answer}");
-    let answer = control(&mut rig, "s", "session.save", json!({"path": 7})).await;
-    assert_eq!(answer["type"], "control.error");
+    let again = control(&mut rig, "s", "session.save", json!({"path": expected})).await;
+    assert_eq!(
+        again["result"]["file"],
+        expected.to_str().unwrap(),
+        "the answer's path is one that may be asked for"
+    );
+    let below = control(&mut rig, "s", "session.save", json!({"path": "./a/b/mine.json"})).await;
+    assert_eq!(below["type"], "control.ack", "{below}");
+    assert!(rig.home.path().join("sessions/saved/a/b/mine.json").is_file());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_save_never_leaves_the_folder_of_saved_sessions() {
+    let mut rig = Rig::new().await;
+    rig.send(json!({"type": "session.seed", "sid": "s", "request_id": "seed"})).await;
+    rig.until("session.seeded").await;
+    let saved = rig.home.path().join("sessions/saved");
+    let outside = rig.home.path().join("outside");
+    std::fs::create_dir_all(saved.join("folder")).unwrap();
+    std::fs::create_dir_all(&outside).unwrap();
+    std::fs::write(outside.join("secret"), "untouched").unwrap();
+    std::os::unix::fs::symlink(&outside, saved.join("link")).unwrap();
+    std::os::unix::fs::symlink(outside.join("secret"), saved.join("file-link")).unwrap();
+    let refused = [
+        json!("../up.json"),
+        json!("a/../../up.json"),
+        json!(outside.join("up.json")),
+        json!(saved.join("../up.json")),
+        json!(".."),
+        json!("."),
+        json!("/"),
+        json!("/proc/no/such"),
+        json!("folder"),
+        json!("link/through.json"),
+        json!("file-link/below.json"),
+        json!("nul\u{0}.json"),
+        json!("x".repeat(300)),
+        json!("a/".repeat(20_000)),
+        json!(7),
+    ];
+    for path in refused {
+        let answer = control(&mut rig, "s", "session.save", json!({"path": path})).await;
+        assert_eq!(answer["type"], "control.error", "{path:.60}");
+        assert!(answer["message"].as_str().unwrap().starts_with("session.save: "), "{answer}");
+    }
+    let names = |folder: &std::path::Path| {
+        let mut names: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(names(&outside), ["secret"]);
+    assert_eq!(names(rig.home.path()), ["outside", "sessions"]);
+    assert_eq!(names(&rig.home.path().join("sessions")), ["saved"]);
+    let replaced = control(&mut rig, "s", "session.save", json!({"path": "file-link"})).await;
+    assert_eq!(replaced["type"], "control.ack", "{replaced}");
+    assert!(
+        std::fs::symlink_metadata(saved.join("file-link")).unwrap().is_file(),
+        "the link, not what it names"
+    );
+    assert_eq!(std::fs::read_to_string(outside.join("secret")).unwrap(), "untouched");
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::turn::context::WAITING_BYTES;
+use turnhost_protocol::limits::MIN_FRAME_BYTES;
 
 #[tokio::test(start_paused = true)]
 async fn a_full_stdout_does_not_stop_the_reading_of_stdin() {
@@ -98,7 +99,7 @@ async fn a_parent_that_reads_no_answers_is_not_read_from_for_ever() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_longer_than_a_frame_may_be_is_kept_and_told() {
-    let mut rig = Setup { max_frame_bytes: 8192, ..Setup::default() }.start().await;
+    let mut rig = Setup { max_frame_bytes: MIN_FRAME_BYTES, ..Setup::default() }.start().await;
     rig.play("s", "t", json!([{"deltas": 20, "bytes": 1000}])).await;
     let end = rig.until("turn.end").await;
     assert_eq!(end["omitted"], json!(["final_response"]));
