@@ -220,8 +220,8 @@ pub struct HostStatus {
     pub last_exit: Option<LastExit>,
     /// Milliseconds since the last heartbeat.
     pub last_heartbeat_ms_ago: Option<u64>,
-    /// Active turns as the host's last heartbeat says.
-    pub active_turns: Option<u64>,
+    /// Open turns of which the host was given at least a byte.
+    pub active_turns: usize,
     /// What is open.
     pub open: OpenRequests,
     /// Counted since the supervisor was made.

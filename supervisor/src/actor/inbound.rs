@@ -133,7 +133,7 @@ impl Actor {
             HostEvent::Delta(delta) => self.on_delta(delta, text),
             HostEvent::Event(event) => self.on_turn_event(event, text),
             HostEvent::TurnStarted(started) => self.on_turn_started(started, text),
-            HostEvent::Heartbeat(heartbeat) => self.on_heartbeat(heartbeat.active_turns),
+            HostEvent::Heartbeat(_) => self.on_heartbeat(),
             HostEvent::Rpc(rpc) => {
                 if let Some(message) = rpc.message {
                     self.subscribers.send(HostNotice::Rpc { message });
@@ -256,9 +256,9 @@ impl Actor {
         self.input(Input::Answer { epoch, id, reply });
     }
 
-    pub(super) fn on_heartbeat(&mut self, active_turns: Option<u64>) {
+    pub(super) fn on_heartbeat(&mut self) {
         let epoch = self.epoch();
-        self.note_heartbeat(active_turns);
+        self.note_heartbeat();
         self.input(Input::Heartbeat { epoch });
     }
 

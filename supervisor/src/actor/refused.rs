@@ -28,7 +28,7 @@ impl Actor {
             self.turn_lost(id, FailReason::Protocol, detail);
         }
         if heartbeat {
-            self.on_heartbeat(None);
+            self.on_heartbeat();
         }
         heartbeat || error.kind == DecodeErrorKind::UnknownType
     }

@@ -16,14 +16,13 @@ const NOTICES_PER_SECOND: u32 = 20;
 /// Unknown frame types that are told by name.
 const TYPES_TOLD: usize = 64;
 
-/// What the accepted hello of the current or last child said, and its heartbeats.
+/// What the accepted hello of the current or last child said, and when its last heartbeat came.
 #[derive(Debug, Default)]
 pub(super) struct LastHello {
     pub boot_id: Option<String>,
     pub build_sha: Option<String>,
     pub protocol: u32,
     pub heartbeat: Option<Instant>,
-    pub active_turns: Option<u64>,
 }
 
 /// Keeps a host that misbehaves from flooding whoever listens.
@@ -58,14 +57,12 @@ impl Actor {
             build_sha: hello.build_sha.clone(),
             protocol: hello.protocol.unwrap_or(0),
             heartbeat: None,
-            active_turns: None,
         };
     }
 
-    pub(super) fn note_heartbeat(&mut self, active_turns: Option<u64>) {
+    pub(super) fn note_heartbeat(&mut self) {
         let now = Self::now();
         self.last_hello.heartbeat = Some(now);
-        self.last_hello.active_turns = active_turns.or(self.last_hello.active_turns);
         // Seen by whoever looks, without waking those who wait for a change.
         self.publish.send_if_modified(|state| {
             state.last_heartbeat = Some(now);
@@ -131,8 +128,10 @@ impl Actor {
             },
             since_ms: ago(request.since),
         });
+        let turns: Vec<OpenTurn> = turns.collect();
+        let active_turns = turns.iter().filter(|turn| turn.phase != TurnPhase::Waiting).count();
         let open = OpenRequests {
-            turns: turns.collect(),
+            turns,
             controls: requests.iter().filter(|request| !is_turn(request.kind)).count(),
         };
         let greeted = living.is_some_and(|running| running.hello.is_some());
@@ -148,7 +147,7 @@ impl Actor {
             next_start_in_ms: snapshot.next_start_at.map(|at| millis(at.saturating_duration_since(now))),
             last_exit: self.last_exit.map(LastExit::of),
             last_heartbeat_ms_ago: self.last_hello.heartbeat.filter(|_| greeted).map(ago),
-            active_turns: self.last_hello.active_turns.filter(|_| greeted),
+            active_turns,
             open,
             counters: self.counters.clone(),
             stderr_tail: self.stderr.lines(),
