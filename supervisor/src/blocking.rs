@@ -11,7 +11,6 @@ use crate::machine::HostState;
 use crate::reseed::ReseedSource;
 use crate::status::{HostReady, HostStatus, StateSnapshot, StateWatch, TurnPhase};
 use crate::turn::{TurnEvent, TurnOutcome, Wire};
-use serde_json::{Map, Value};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -20,7 +19,7 @@ use std::time::{Duration, Instant};
 use turnhost_protocol::frame::{
     Control, Delivered, ReloadMcp, Respond, SessionSeed, SessionSeeded, TurnStart,
 };
-use turnhost_protocol::{HostEvent, RequestId, SessionId};
+use turnhost_protocol::{HostEvent, RawJson, RequestId, SessionId};
 
 /// [`crate::HostSupervisor`] without `async`. Clone it freely; the last drop ends the host.
 #[derive(Debug, Clone)]
@@ -50,21 +49,21 @@ blocking_calls! {
     /// Creates or replaces a session. See [`crate::HostSupervisor::seed`].
     seed(seed: SessionSeed) -> Wire<SessionSeeded>;
     /// The same with fields that this crate does not know. See [`crate::HostSupervisor::seed_json`].
-    seed_json(fields: Map<String, Value>) -> Wire<SessionSeeded>;
+    seed_json(fields: RawJson) -> Wire<SessionSeeded>;
     /// Stops a turn. See [`crate::HostSupervisor::interrupt`].
     interrupt(sid: SessionId, turn_id: Option<RequestId>) -> InterruptResult;
     /// Runs a control. See [`crate::HostSupervisor::control`].
     control(control: Control, timeout: Duration) -> Wire<HostEvent>;
     /// The same with fields that this crate does not know. See [`crate::HostSupervisor::control_json`].
-    control_json(fields: Map<String, Value>, timeout: Duration) -> Wire<HostEvent>;
+    control_json(fields: RawJson, timeout: Duration) -> Wire<HostEvent>;
     /// Re-reads the tool servers. See [`crate::HostSupervisor::reload_mcp`].
     reload_mcp(reload: ReloadMcp, timeout: Duration) -> Wire<HostEvent>;
     /// The same with fields that this crate does not know. See [`crate::HostSupervisor::reload_mcp_json`].
-    reload_mcp_json(fields: Map<String, Value>, timeout: Duration) -> Wire<HostEvent>;
+    reload_mcp_json(fields: RawJson, timeout: Duration) -> Wire<HostEvent>;
     /// Answers a question. See [`crate::HostSupervisor::respond`].
     respond(respond: Respond, timeout: Duration) -> Wire<HostEvent>;
     /// The same with fields that this crate does not know. See [`crate::HostSupervisor::respond_json`].
-    respond_json(fields: Map<String, Value>, timeout: Duration) -> Wire<HostEvent>;
+    respond_json(fields: RawJson, timeout: Duration) -> Wire<HostEvent>;
     /// Lifts a crash loop. See [`crate::HostSupervisor::reset`].
     reset() -> HostState;
     /// Stops the host and starts it again. See [`crate::HostSupervisor::restart`].
@@ -102,7 +101,7 @@ impl HostSupervisor {
     ///
     /// # Errors
     /// Those of [`crate::HostSupervisor::submit_turn`].
-    pub fn submit_turn_json(&self, fields: Map<String, Value>) -> Result<TurnHandle, CallError> {
+    pub fn submit_turn_json(&self, fields: RawJson) -> Result<TurnHandle, CallError> {
         block_on(self.inner.submit_turn_json(fields)).map(TurnHandle::from)
     }
 

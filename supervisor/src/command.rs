@@ -7,7 +7,7 @@ use crate::mailbox::Permit;
 use crate::status::{HostReady, HostStatus};
 use crate::turn::Wire;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use turnhost_protocol::frame::SessionSeeded;
@@ -76,10 +76,13 @@ pub(crate) struct OutFrame {
     pub line: Vec<u8>,
 }
 
+/// The fields of a frame, each with its text: a number that no Rust type holds, or its spelling, gets through.
+pub(crate) type FrameFields = BTreeMap<String, RawJson>;
+
 /// What the ledger keeps of a seed: its fields but `history` and `request_id`, and its messages.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SeedRecord {
-    pub fields: Map<String, Value>,
+    pub fields: FrameFields,
     pub history: Vec<RawJson>,
 }
 
@@ -106,17 +109,16 @@ impl OutFrame {
     /// Encodes the fields as they are, unknown ones included; `T` says what the known ones must look like.
     pub(crate) fn fields<T: DeserializeOwned>(
         type_name: &'static str,
-        mut fields: Map<String, Value>,
+        mut fields: FrameFields,
         max_frame_bytes: usize,
     ) -> Result<(Self, T), CallError> {
-        let known = T::deserialize(Value::Object(fields.clone()))
-            .map_err(|error| CallError::usage(format!("{type_name}: {error}")))?;
+        let wrong = |error| CallError::usage(format!("{type_name}: {error}"));
+        let known = RawJson::from_value(&fields).and_then(|text| text.read()).map_err(wrong)?;
         let sid = checked_sid(text(&fields, "sid").map(SessionId::from))?;
         let id = checked_id(text(&fields, "request_id").map(RequestId::from))?;
         fields.remove("type");
-        fields.insert("request_id".to_owned(), Value::String(id.as_str().to_owned()));
-        let line = encode_fields(type_name, &fields, None)
-            .map_err(|error| CallError::usage(format!("{type_name}: {error}")))?;
+        fields.insert("request_id".to_owned(), RawJson::from_value(&id).map_err(wrong)?);
+        let line = encode_fields(type_name, &fields, None).map_err(wrong)?;
         Ok((Self { id, sid, line }.fitting(max_frame_bytes)?, known))
     }
 
@@ -135,7 +137,7 @@ impl OutFrame {
 /// `{"type":T` + the fields + `"history":[…]}` + newline.
 pub(crate) fn encode_fields(
     type_name: &str,
-    fields: &Map<String, Value>,
+    fields: &FrameFields,
     history: Option<&[RawJson]>,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let mut line = format!(r#"{{"type":"{type_name}""#).into_bytes();
@@ -143,7 +145,7 @@ pub(crate) fn encode_fields(
         line.push(b',');
         serde_json::to_writer(&mut line, name)?;
         line.push(b':');
-        serde_json::to_writer(&mut line, value)?;
+        line.extend_from_slice(value.as_str().as_bytes());
     }
     if let Some(history) = history {
         line.extend_from_slice(br#","history":["#);
@@ -159,8 +161,17 @@ pub(crate) fn encode_fields(
     Ok(line)
 }
 
-fn text(fields: &Map<String, Value>, name: &str) -> Option<String> {
-    fields.get(name).and_then(Value::as_str).map(str::to_owned)
+/// The fields of the object that `text` is.
+///
+/// # Errors
+/// `usage` if it is none.
+pub(crate) fn read_fields(type_name: &str, text: &RawJson) -> Result<FrameFields, CallError> {
+    text.read().map_err(|error| CallError::usage(format!("{type_name}: {error}")))
+}
+
+/// A field that is a string.
+pub(crate) fn text(fields: &FrameFields, name: &str) -> Option<String> {
+    fields.get(name)?.read().ok()
 }
 
 /// The id given, or a new one.

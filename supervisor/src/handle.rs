@@ -2,7 +2,7 @@
 
 use crate::actor::{self, Actor};
 use crate::child::Spawn;
-use crate::command::{Command, OutFrame, Reply, SeedRecord, checked_id};
+use crate::command::{Command, FrameFields, OutFrame, Reply, SeedRecord, checked_id, read_fields, text};
 use crate::config::Config;
 use crate::delivery::Delivery;
 use crate::environment::{GUARD_VARIABLE, host_environment};
@@ -14,7 +14,6 @@ use crate::reseed::ReseedSource;
 use crate::status::{HostReady, HostStatus, StateSnapshot, StateWatch};
 use crate::turn::{TurnEvent, TurnHandle, Wire};
 use serde::Serialize;
-use serde_json::{Map, Value};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -22,7 +21,7 @@ use turnhost_protocol::frame::{
     Control, Interrupt, ReloadMcp, Respond, SessionSeed, SessionSeeded, TurnStart,
 };
 use turnhost_protocol::outcome::InterruptOutcome;
-use turnhost_protocol::{ErrorKind, HostCommand, HostEvent, RequestId, Route, SessionId, limits};
+use turnhost_protocol::{ErrorKind, HostCommand, HostEvent, RawJson, RequestId, Route, SessionId, limits};
 
 #[cfg(test)]
 mod tests;
@@ -259,11 +258,13 @@ impl HostSupervisor {
         self.submit(frame, fresh_history).await
     }
 
-    /// The same with the fields of a `turn.start` frame as they are, those included that this crate does not know.
+    /// The same with the fields of a `turn.start` frame as the text of one JSON object: what this crate does not know
+    /// reaches the host as it is written.
     ///
     /// # Errors
     /// Those of [`HostSupervisor::submit_turn`].
-    pub async fn submit_turn_json(&self, fields: Map<String, Value>) -> Result<TurnHandle, CallError> {
+    pub async fn submit_turn_json(&self, fields: RawJson) -> Result<TurnHandle, CallError> {
+        let fields = read_fields("turn.start", &fields)?;
         let (frame, turn) = OutFrame::fields::<TurnStart>("turn.start", fields, self.inner.max_frame_bytes)?;
         self.submit(frame, turn.history.is_some()).await
     }
@@ -285,20 +286,22 @@ impl HostSupervisor {
     pub async fn seed(&self, mut seed: SessionSeed) -> Result<Wire<SessionSeeded>, CallError> {
         let id = checked_id(seed.request_id.take())?;
         seed.request_id = Some(id);
-        match serde_json::to_value(&seed) {
-            Ok(Value::Object(fields)) => self.seed_json(fields).await,
-            Ok(_) => Err(CallError::usage("session.seed: no object")),
+        match RawJson::from_value(&seed) {
+            Ok(fields) => self.seed_json(fields).await,
             Err(error) => Err(CallError::usage(format!("session.seed: {error}"))),
         }
     }
 
-    /// The same with the fields of a `session.seed` frame as they are, those included that this crate does not know.
+    /// The same with the fields of a `session.seed` frame as the text of one JSON object, as
+    /// [`HostSupervisor::submit_turn_json`].
     ///
     /// # Errors
     /// Those of [`HostSupervisor::seed`].
-    pub async fn seed_json(&self, mut fields: Map<String, Value>) -> Result<Wire<SessionSeeded>, CallError> {
+    pub async fn seed_json(&self, fields: RawJson) -> Result<Wire<SessionSeeded>, CallError> {
+        let mut fields = read_fields("session.seed", &fields)?;
         // Without the report of what a turn appended, the history could not be kept.
-        fields.insert("report_messages".to_owned(), Value::Bool(true));
+        let report = RawJson::from_value(&true).map_err(|error| CallError::usage(error.to_string()))?;
+        fields.insert("report_messages".to_owned(), report);
         let (frame, seed) =
             OutFrame::fields::<SessionSeed>("session.seed", fields.clone(), self.inner.max_frame_bytes)?;
         for name in ["type", "request_id", "history"] {
@@ -342,16 +345,17 @@ impl HostSupervisor {
         self.call_typed(control.sid.clone(), id, HostCommand::Control(control), timeout).await
     }
 
-    /// The same with the fields of a `control` frame as they are.
+    /// The same with the fields of a `control` frame as the text of one JSON object.
     ///
     /// # Errors
     /// Those of [`HostSupervisor::control`].
     pub async fn control_json(
         &self,
-        fields: Map<String, Value>,
+        fields: RawJson,
         timeout: Duration,
     ) -> Result<Wire<HostEvent>, CallError> {
-        classified(fields.get("route_name").and_then(Value::as_str))?;
+        let fields = read_fields("control", &fields)?;
+        classified(text(&fields, "route_name").as_deref())?;
         self.call_json::<Control>("control", fields, timeout).await
     }
 
@@ -369,16 +373,16 @@ impl HostSupervisor {
         self.call_typed(reload.sid.clone(), id, HostCommand::ReloadMcp(reload), timeout).await
     }
 
-    /// The same with the fields of a `reload_mcp` frame as they are.
+    /// The same with the fields of a `reload_mcp` frame as the text of one JSON object.
     ///
     /// # Errors
     /// Those of [`HostSupervisor::control`].
     pub async fn reload_mcp_json(
         &self,
-        fields: Map<String, Value>,
+        fields: RawJson,
         timeout: Duration,
     ) -> Result<Wire<HostEvent>, CallError> {
-        self.call_json::<ReloadMcp>("reload_mcp", fields, timeout).await
+        self.call_json::<ReloadMcp>("reload_mcp", read_fields("reload_mcp", &fields)?, timeout).await
     }
 
     /// Answers a question (`approval_request`) and waits for the ack, at most `timeout`.
@@ -395,16 +399,16 @@ impl HostSupervisor {
         self.call_typed(respond.sid.clone(), id, HostCommand::Respond(respond), timeout).await
     }
 
-    /// The same with the fields of a `respond` frame as they are.
+    /// The same with the fields of a `respond` frame as the text of one JSON object.
     ///
     /// # Errors
     /// Those of [`HostSupervisor::control`].
     pub async fn respond_json(
         &self,
-        fields: Map<String, Value>,
+        fields: RawJson,
         timeout: Duration,
     ) -> Result<Wire<HostEvent>, CallError> {
-        self.call_json::<Respond>("respond", fields, timeout).await
+        self.call_json::<Respond>("respond", read_fields("respond", &fields)?, timeout).await
     }
 
     async fn call_typed(
@@ -421,7 +425,7 @@ impl HostSupervisor {
     async fn call_json<T: serde::de::DeserializeOwned>(
         &self,
         type_name: &'static str,
-        fields: Map<String, Value>,
+        fields: FrameFields,
         timeout: Duration,
     ) -> Result<Wire<HostEvent>, CallError> {
         let (frame, _) = OutFrame::fields::<T>(type_name, fields, self.inner.max_frame_bytes)?;

@@ -4,7 +4,6 @@
 //! since. Any other is only known to have run, to tell its next turn that the history is gone.
 
 use crate::command::SeedRecord;
-use serde_json::Value;
 use std::collections::HashMap;
 use turnhost_protocol::frame::ControlAck;
 use turnhost_protocol::{RawJson, Route, RouteClass, SessionId};
@@ -113,8 +112,8 @@ impl Ledger {
     /// A control was acknowledged by the host of `epoch`.
     pub(crate) fn control_acked(&mut self, sid: &SessionId, epoch: u64, ack: &ControlAck) {
         let Some(record) = self.current(sid, epoch) else { return };
-        if let Some(key) = &ack.session_key {
-            record.seed.fields.insert("session_key".to_owned(), Value::String(key.clone()));
+        if let Some(Ok(key)) = ack.session_key.as_ref().map(RawJson::from_value) {
+            record.seed.fields.insert("session_key".to_owned(), key);
         }
         let route = ack.route_name.as_deref().and_then(Route::from_name);
         if let Some(messages) = &ack.messages {

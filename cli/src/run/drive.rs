@@ -12,8 +12,8 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
-use turnhost_protocol::FailReason;
 use turnhost_protocol::frame::{Respond, TurnError};
+use turnhost_protocol::{FailReason, RawJson};
 use turnhost_supervisor::config::EnvPolicy;
 use turnhost_supervisor::{
     CallError, Config, EventStream, HostState, HostSupervisor, StateWatch, StopOptions, TurnEvent,
@@ -99,6 +99,7 @@ async fn drive(turn: Turn) -> Result<u8, Failure> {
 
     let mut fields = turn.frame;
     fields.insert("sid".into(), SID.into());
+    let fields = RawJson::from_value(&fields).map_err(std::io::Error::from)?;
     let handle = supervisor.submit_turn_json(fields).await?;
     let request_id = handle.request_id().clone();
     let (begun, has_begun) = watch::channel(false);

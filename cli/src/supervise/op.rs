@@ -7,7 +7,6 @@
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer as _, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::time::Duration;
 use turnhost_protocol::frame::{Control, ReloadMcp, Respond, SessionSeed, TurnStart};
@@ -48,11 +47,11 @@ pub(crate) enum Op {
     Shutdown { drain: Duration, budget: Duration },
 }
 
-/// A frame as its struct, and the fields that the struct does not know.
+/// A frame as its struct, and as its text with the fields that the struct does not know.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Frame<T> {
     pub known: T,
-    pub text: String,
+    pub text: RawJson,
 }
 
 /// Reads one line.
@@ -79,15 +78,6 @@ pub(crate) fn parse(line: &[u8]) -> Result<(OpId, Op), BadLine> {
 
 /// The fields of a line, in their order.
 struct Fields(Vec<(String, Box<RawValue>)>);
-
-impl<T> Frame<T> {
-    /// All its fields, the unknown ones included.
-    pub(crate) fn into_fields(self) -> Map<String, Value> {
-        let fields = serde_json::from_str(&self.text);
-        debug_assert!(fields.is_ok(), "it was parsed before");
-        fields.unwrap_or_default()
-    }
-}
 
 /// The id of an operation of which only the beginning is there.
 pub(crate) fn id_in_part(head: &[u8]) -> Option<OpId> {
@@ -193,7 +183,8 @@ impl Fields {
     fn into_frame<T: DeserializeOwned>(mut self) -> Result<Frame<T>, String> {
         self.take("type");
         let text = self.to_text();
-        match serde_json::from_str(&text) {
+        let text = RawJson::parse(text).map_err(|error| format!("the frame: {error}"))?;
+        match text.read() {
             Ok(known) => Ok(Frame { known, text }),
             Err(error) => Err(self.blame::<T>().unwrap_or_else(|| format!("the frame: {error}"))),
         }
@@ -328,7 +319,7 @@ mod tests {
                     Op::Respond { frame, timeout } => (timeout, frame.text),
                     other => panic!("{other:?}"),
                 };
-                assert_eq!((timeout, text), (wanted, format!("{{{fields}}}")));
+                assert_eq!((timeout, text.as_str().to_owned()), (wanted, format!("{{{fields}}}")));
             }
         }
     }
@@ -338,8 +329,14 @@ mod tests {
         let line =
             r#"{"id":"1","op":"submit_turn","type":"x","sid":"s","text":"hi","n":1.50,"\"":{"b":2,"a":1}}"#;
         let Op::SubmitTurn(frame) = op(line) else { panic!("no submit") };
-        assert_eq!(frame.text, r#"{"sid":"s","text":"hi","n":1.50,"\"":{"b":2,"a":1}}"#);
+        assert_eq!(frame.text.as_str(), r#"{"sid":"s","text":"hi","n":1.50,"\"":{"b":2,"a":1}}"#);
         assert_eq!(frame.known.prompt_text(), "hi");
+        let Op::SubmitTurn(frame) =
+            op(r#"{"id":"1","op":"submit_turn","sid":"s","n":[1e999,123456789012345678901]}"#)
+        else {
+            panic!("no submit")
+        };
+        assert_eq!(frame.text.as_str(), r#"{"sid":"s","n":[1e999,123456789012345678901]}"#);
         let Op::Seed(frame) = op(r#"{"op":"seed","sid":"s","history":[{"role":"user"}],"id":"1"}"#) else {
             panic!("no seed")
         };

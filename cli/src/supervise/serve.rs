@@ -242,22 +242,23 @@ impl Call {
         let line = match op {
             Op::Start => self.answer(supervisor.start().await),
             Op::Status => self.answer(supervisor.status().await),
-            Op::Seed(frame) => self.answer(supervisor.seed_json(frame.into_fields()).await.map(|seeded| {
-                Seeded { history_version: seeded.history_version, message_count: seeded.message_count }
+            Op::Seed(frame) => self.answer(supervisor.seed_json(frame.text).await.map(|seeded| Seeded {
+                history_version: seeded.history_version,
+                message_count: seeded.message_count,
             })),
-            Op::SubmitTurn(frame) => match supervisor.submit_turn_json(frame.into_fields()).await {
+            Op::SubmitTurn(frame) => match supervisor.submit_turn_json(frame.text).await {
                 Ok(turn) => return self.stream(turn).await,
                 Err(error) => answer::refused(Some(&self.id), &error),
             },
             Op::Interrupt { sid, turn_id } => self.answer(supervisor.interrupt(sid, turn_id).await),
             Op::Control { frame, timeout } => {
-                self.answer_frame(supervisor.control_json(frame.into_fields(), timeout).await)
+                self.answer_frame(supervisor.control_json(frame.text, timeout).await)
             }
             Op::ReloadMcp { frame, timeout } => {
-                self.answer_frame(supervisor.reload_mcp_json(frame.into_fields(), timeout).await)
+                self.answer_frame(supervisor.reload_mcp_json(frame.text, timeout).await)
             }
             Op::Respond { frame, timeout } => {
-                self.answer_frame(supervisor.respond_json(frame.into_fields(), timeout).await)
+                self.answer_frame(supervisor.respond_json(frame.text, timeout).await)
             }
             Op::Reset => {
                 self.answer(supervisor.reset().await.map(|state| serde_json::json!({"state": state})))

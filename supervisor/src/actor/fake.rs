@@ -173,11 +173,16 @@ impl FakeHost {
 
     /// The next frame that the supervisor wrote; `None` at the end of stdin.
     pub(crate) async fn read(&mut self) -> Option<Value> {
+        self.read_line().await.map(|line| serde_json::from_str(&line).unwrap())
+    }
+
+    /// The same as its text.
+    pub(crate) async fn read_line(&mut self) -> Option<String> {
         use tokio::io::AsyncReadExt as _;
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
-                return Some(serde_json::from_slice(&line).unwrap());
+                return Some(String::from_utf8(line).unwrap());
             }
             let mut buffer = vec![0; 65536];
             let count = self.stdin.read(&mut buffer).await.unwrap();

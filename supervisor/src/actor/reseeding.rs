@@ -154,7 +154,7 @@ fn seed_line(
     max_frame_bytes: usize,
 ) -> Option<Vec<u8>> {
     let mut fields = record.fields.clone();
-    fields.insert("request_id".to_owned(), id.as_str().into());
+    fields.insert("request_id".to_owned(), RawJson::from_value(id).ok()?);
     let history = history.unwrap_or(&record.history);
     let line = encode_fields("session.seed", &fields, Some(history)).ok()?;
     (line.len() <= max_frame_bytes).then_some(line)

@@ -10,7 +10,7 @@ use crate::restart::RestartPolicy;
 use crate::status::TurnPhase;
 use crate::turn::{TurnEvent, TurnHandle, TurnOutcome};
 use pretty_assertions::assert_eq;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::task::{LocalSet, spawn_local};
 use turnhost_protocol::frame::{Control, SessionSeed, TurnStart};
@@ -26,8 +26,8 @@ fn turn(sid: &str, id: &str) -> TurnStart {
     }
 }
 
-fn fields(value: Value) -> Map<String, Value> {
-    value.as_object().unwrap().clone()
+fn fields(value: Value) -> RawJson {
+    RawJson::from_value(&value).unwrap()
 }
 
 fn control(sid: &str, id: &str, route: &str) -> Control {
@@ -393,6 +393,28 @@ async fn a_late_ack_is_dropped_and_counted_and_the_next_call_gets_its_own() {
         assert!(ack.to_json().contains("own"));
         let status = rig.supervisor.status().await.unwrap();
         assert_eq!((status.counters.late_acks, status.open.controls), (1, 0));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_no_type_holds_reaches_every_host_as_it_is_written() {
+    rig(config(), |mut rig| async move {
+        let mut host = rig.started().await;
+        let sent = |id: &str| {
+            let text = format!(r#"{{"sid":"s","request_id":"{id}","x":[1e999,1.50,123456789012345678901]}}"#);
+            RawJson::parse(text).unwrap()
+        };
+        let numbers = r#""x":[1e999,1.50,123456789012345678901]"#;
+        let supervisor = rig.supervisor.clone();
+        let seed = spawn_local(async move { supervisor.seed_json(sent("seed")).await });
+        let line = host.read_line().await.unwrap();
+        assert!(line.contains(numbers) && line.contains(r#""type":"session.seed""#), "{line}");
+        host.raw("{\"type\":\"session.seeded\",\"sid\":\"s\",\"request_id\":\"seed\"}\n".to_owned()).await;
+        seed.await.unwrap().unwrap();
+        let _turn = rig.supervisor.submit_turn_json(sent("turn")).await.unwrap();
+        let line = host.read_line().await.unwrap();
+        assert!(line.contains(numbers) && line.contains(r#""type":"turn.start""#), "{line}");
     })
     .await;
 }

@@ -6,6 +6,7 @@ use crate::blocking::{self, block_on};
 use crate::machine::Exit;
 use crate::turn::TurnOutcome;
 use pretty_assertions::assert_eq;
+use serde_json::Value;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Instant;
 

@@ -11,7 +11,7 @@ fn messages(contents: &[&str]) -> Vec<RawJson> {
 }
 
 fn seed(contents: &[&str]) -> SeedRecord {
-    let fields = json!({"sid": "s", "session_key": "k1"}).as_object().unwrap().clone();
+    let fields = RawJson::parse(r#"{"sid":"s","session_key":"k1"}"#).unwrap().read().unwrap();
     SeedRecord { fields, history: messages(contents) }
 }
 
@@ -33,7 +33,7 @@ fn history(ledger: &Ledger) -> Option<Vec<RawJson>> {
 fn key(ledger: &Ledger) -> String {
     let (_, reseed) = ledger.records().next().expect("there is a record");
     let (Reseed::Whole(record) | Reseed::Incomplete(record)) = reseed;
-    record.fields["session_key"].as_str().unwrap().to_owned()
+    record.fields["session_key"].read().unwrap()
 }
 
 fn ack(route: &str) -> ControlAck {
