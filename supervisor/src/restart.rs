@@ -109,10 +109,10 @@ impl Jitter {
         Self(seed)
     }
 
-    /// The next factor in [0.5, 1.0].
+    /// The next factor, at least 0.5 and below 1.0.
     pub(crate) fn uniform(&mut self) -> f64 {
         const BITS: u32 = 53;
-        0.5 + 0.5 * (self.next() >> (u64::BITS - BITS)) as f64 / ((1_u64 << BITS) - 1) as f64
+        0.5 + 0.5 * (self.next() >> (u64::BITS - BITS)) as f64 / (1_u64 << BITS) as f64
     }
 
     pub(crate) fn next(&mut self) -> u64 {
