@@ -46,8 +46,7 @@ pub struct HostOptions {
     pub drain: Duration,
     /// Whether each turn is mirrored as `rpc` frames.
     pub rpc_events: bool,
-    /// Largest frame in bytes, read or written; at least
-    /// [`MIN_FRAME_BYTES`](turnhost_protocol::limits::MIN_FRAME_BYTES).
+    /// Largest frame in bytes, read or written; at least [`MIN_FRAME_BYTES`].
     pub max_frame_bytes: usize,
     /// Where what must be written somewhere goes: logs, saved sessions.
     pub home: PathBuf,

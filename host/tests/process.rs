@@ -368,3 +368,53 @@ fn an_ignored_sigchld_that_a_parent_hands_down_is_ignored_no_more() {
     drop(stdin);
     assert_eq!(eventually("the host exits", || child.try_wait().unwrap()).code(), Some(0));
 }
+
+/// An agent that blocks for ever, deaf to everything.
+struct Stuck;
+
+impl turnhost_host::BlockingAgent for Stuck {
+    fn run(&self, turn: turnhost_host::turn::context::TurnContext) -> turnhost_host::AgentResult {
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        let _ = turn.sink.send_blocking(turnhost_host::turn::context::WorkItem::Delta(thread));
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_never_returns_does_not_hold_up_the_exit() {
+    const AS_HOST: &str = "TURNHOST_TEST_AS_HOST";
+    if std::env::var_os(AS_HOST).is_some() {
+        // This very test, run again as a host of its own.
+        let options = turnhost_host::HostOptions::from_env(&turnhost_host::HostArgs::default());
+        let ended =
+            turnhost_host::run_with(turnhost_host::Agents::new().with_blocking("stuck", Stuck), options);
+        std::process::exit(i32::from(ended.is_err()));
+    }
+    let (home, marker) = (tempfile::tempdir().unwrap(), uuid::Uuid::new_v4().to_string());
+    let (input, mut stdin) = std::io::pipe().unwrap();
+    let (stdout, output) = std::io::pipe().unwrap();
+    let mut command = command(&std::env::current_exe().unwrap(), &marker, home.path());
+    command.args(["--exact", "a_thread_that_never_returns_does_not_hold_up_the_exit", "--nocapture"]);
+    let mut child = command.env(AS_HOST, "1").stdin(input).stdout(output).spawn().unwrap();
+    drop(command);
+    let (send, frames) = channel();
+    std::thread::spawn(move || {
+        // What the test runner says first is no frame.
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if let Ok(frame) = serde_json::from_str::<Value>(&line) {
+                let _ = send.send(frame);
+            }
+        }
+    });
+    let next = || frames.recv_timeout(DEADLINE).expect("a frame");
+    let until = |kind: &str| std::iter::repeat_with(next).find(|frame| frame["type"] == kind).unwrap();
+    stdin.write_all(b"{\"type\":\"turn.start\",\"sid\":\"s\",\"request_id\":\"t\"}\n").unwrap();
+    assert_eq!(until("delta")["text"], "turn-1");
+    stdin.write_all(b"{\"type\":\"shutdown\"}\n").unwrap();
+    assert_eq!(until("turn.error")["reason"], "shutdown");
+    until("shutdown.ack");
+    let status = eventually("the host exits", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+}

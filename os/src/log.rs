@@ -1,5 +1,6 @@
 //! A log that many threads and processes append to without tearing a line.
 
+use rustix::fs::OFlags;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::path::Path;
 /// Appends `record` and its newline to `path` in exactly one write: opened with O_APPEND, mode 0600, folders created
 /// with mode 0700. A newline that the record brings is not doubled.
 ///
-/// Blocks on the file system. Safe from any number of threads and processes on a local file system.
+/// Blocks on the file system, but never for a reader: a fifo that nobody reads is an error. Safe from any number of threads and processes on a local file system.
 ///
 /// # Errors
 /// What the file system says; `WriteZero` if the record was written short (a full disk).
@@ -30,7 +31,9 @@ pub fn append_log_record(path: impl AsRef<Path>, record: &str) -> io::Result<()>
     if !record.ends_with('\n') {
         line.push('\n');
     }
-    let mut file = std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let mut open = std::fs::OpenOptions::new();
+    open.append(true).create(true).mode(0o600).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let mut file = open.open(path)?;
     let written = file.write(line.as_bytes())?;
     if written == line.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
@@ -79,5 +82,17 @@ mod tests {
     fn a_log_that_cannot_be_opened_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         assert!(append_log_record(dir.path(), "one").is_err());
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_the_log_holds_nobody_up() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.log");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(append_log_record(path, "one")));
+        let result = told.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
+        assert!(result.is_err());
     }
 }
