@@ -59,17 +59,18 @@ pub(crate) struct Frame<T> {
 /// # Errors
 /// [`BadLine`], to be answered with kind `usage`.
 pub(crate) fn parse(line: &[u8]) -> Result<(OpId, Op), BadLine> {
-    let nameless = |message: String| BadLine { id: None, message };
+    // Whoever sent it waits for an answer with this id, as after a `NaN` that a JSON writer let through.
+    let broken = |message: String| BadLine { id: id_in_part(line), message };
     let scanned = scan(line).map_err(|error| {
-        nameless(match error {
+        broken(match error {
             ScanError::Depth => "nested deeper than 128 levels".to_owned(),
             ScanError::ControlCharacter => {
                 "a raw control character inside a string: write it as \\u00XX".to_owned()
             }
         })
     })?;
-    let mut fields = Fields::parse(&scanned.text).map_err(nameless)?;
-    let id = fields.take_id().map_err(nameless)?;
+    let mut fields = Fields::parse(&scanned.text).map_err(broken)?;
+    let id = fields.take_id().map_err(|message| BadLine { id: None, message })?;
     match fields.into_op() {
         Ok(op) => Ok((id, op)),
         Err(message) => Err(BadLine { id: Some(id), message }),
@@ -79,7 +80,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<(OpId, Op), BadLine> {
 /// The fields of a line, in their order.
 struct Fields(Vec<(String, Box<RawValue>)>);
 
-/// The id of an operation of which only the beginning is there.
+/// The id of an operation of which only the beginning is there, or is right.
 pub(crate) fn id_in_part(head: &[u8]) -> Option<OpId> {
     let mut fields = Fields(Vec::new());
     let mut reader = serde_json::Deserializer::from_slice(head);
@@ -357,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_op_is_refused_with_its_id_if_it_has_one() {
-        for line in ["nonsense", "[1]", "3", "\"x\"", "{", r#"{"id":"1""#, r#"{"op":"start"}"#, "{}"] {
+        for line in ["nonsense", "[1]", "3", "\"x\"", "{", r#"{"id":"1"#, r#"{"op":"start"}"#, "{}"] {
             assert_eq!(refused(line).0, None, "{line}");
         }
         for line in [
@@ -365,6 +366,11 @@ mod tests {
             r#"{"id":"1","op":5}"#,
             r#"{"id":"1","op":null}"#,
             r#"{"id":"1","op":"dance"}"#,
+            r#"{"id":"1""#,
+            r#"{"id":"1","op":"submit_turn","sid":"s","x":NaN}"#,
+            r#"{"id":"1","op":"start"}}"#,
+            "{\"id\":\"1\",\"op\":\"submit_turn\",\"text\":\"a\tb\"}",
+            r#"{"id":"1","op":"status","x":1,"x":2}"#,
             r#"{"id":"1","op":"submit_turn"}"#,
             r#"{"id":"1","op":"submit_turn","sid":""}"#,
             r#"{"id":"1","op":"seed"}"#,
@@ -415,7 +421,8 @@ mod tests {
     #[test]
     fn a_line_nested_too_deep_is_refused() {
         let line = format!(r#"{{"id":"1","op":"status","x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
-        let (_, message) = refused(&line);
+        let (found, message) = refused(&line);
+        assert_eq!(found, Some(id("\"1\"")));
         assert!(message.contains("128"), "{message}");
     }
 }
