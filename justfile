@@ -9,7 +9,7 @@ test:
     cargo nextest run --workspace
 
 test-slow:
-    WALK_STEPS=20000000 PROPTEST_CASES=20000 cargo nextest run --workspace
+    TURNHOST_WALK_STEPS=20000000 PROPTEST_CASES=20000 cargo nextest run --workspace
 
 schema:
     UPDATE_SCHEMAS=1 cargo nextest run -p turnhost-protocol schema
