@@ -528,6 +528,23 @@ fn the_end_of_input_and_the_signals_shut_down_cleanly() {
 }
 
 #[test]
+fn a_signal_after_the_end_of_input_is_the_first_one_and_open_turns_still_end() {
+    let scenario = Scenario::new();
+    // It lets go of its turn only at the TERM of the shutdown, so that the signal comes before the end.
+    let steps = [json!({"hello": {}}), json!({"expect": "turn.start"}), json!({"read": 1_000_000})];
+    let mut supervise =
+        scenario.supervise(&["--no-registry", "--grace-ms", "2000"], &scenario.faulty_argv(&steps));
+    supervise.ok(json!({"op": "start"}));
+    supervise.ok(json!({"op": "submit_turn", "sid": "s", "request_id": "r", "text": "x"}));
+    supervise.process.close_stdin();
+    supervise.state_after(0, "draining");
+    supervise.process.signal(Signal::SIGTERM);
+    assert_eq!(supervise.process.wait_exit(), Ended::Code(0));
+    assert_eq!(supervise.ending("r")["reason"], "shutdown");
+    scenario.wait_nothing_left();
+}
+
+#[test]
 fn a_closed_stdout_shuts_down_though_nothing_is_written() {
     let scenario = Scenario::new();
     let mut supervise = over_own_host(&scenario, &[]);

@@ -106,10 +106,12 @@ impl Service {
             End::OutputClosed => tracing::info!("stdout is closed"),
             End::Signal => tracing::info!("stopped by a signal"),
         }
+        // Whoever ends the input and sends a signal at once, as a closed terminal does, has sent one signal.
+        let mut seen = u32::from(matches!(end, End::Signal));
         let stop = service.supervisor.shutdown(StopOptions::default());
         let stopped = tokio::select! {
             stopped = stop => stopped,
-            _ = signals.recv() => {
+            () = second(&mut signals, &mut seen) => {
                 // The guard ends the host's tree when this process is gone.
                 say("ended before the host had stopped");
                 return Ok(exit::FAILED);
@@ -130,7 +132,7 @@ impl Service {
                     lost = true;
                 }
             },
-            _ = signals.recv() => {}
+            () = second(&mut signals, &mut seen) => {}
         }
         Ok(match stopped {
             Ok(summary) if summary.survivors.is_empty() => {
@@ -178,6 +180,14 @@ impl Service {
         if first.is_pending() {
             self.tasks.spawn(work);
         }
+    }
+}
+
+/// Waits for the second signal of the program's life, of which `seen` came before.
+async fn second(signals: &mut Signals, seen: &mut u32) {
+    while *seen < 2 {
+        signals.recv().await;
+        *seen += 1;
     }
 }
 
