@@ -7,7 +7,8 @@ use turnhost_host::HostArgs;
 /// For the end of `--help`.
 pub(crate) const HELP: &str = "\
 Frames come on stdin and go out on stdout, one JSON object a line; docs/protocol.md has them. People
-use `turnhost run` or `turnhost supervise`, which start a host of their own. Here is one by hand:
+use `turnhost run` or `turnhost supervise`, which start a host of their own. Its agents are scripted
+(the default) and exec. Here is a turn by hand:
 
   (echo '{\"type\":\"turn.start\",\"sid\":\"s\",\"request_id\":\"t\",\"text\":\"hello\"}'; sleep 1) | turnhost host";
 

@@ -30,7 +30,7 @@ pub struct HostArgs {
     /// The agent of turns that name none
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
-    /// A script that the scripted agent plays in turns that bring none
+    /// A script that the scripted agent plays in turns that bring none; docs/scripted.md has the steps
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
 }

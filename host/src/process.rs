@@ -6,7 +6,7 @@ use crate::options::{HostArgs, HostOptions};
 use crate::runtime::{self, Surroundings};
 use crate::turn::Agents;
 use anyhow::Context as _;
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
 use nix::sys::signal::{SigSet, Signal};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -202,6 +202,13 @@ pub fn log_to_stderr() {
     }
 }
 
+/// For the end of `compute-host --help`.
+const HELP: &str = "\
+Frames come on stdin and go out on stdout, one JSON object a line; docs/protocol.md has them. Its
+agents are scripted (the default) and exec. Here is a turn by hand:
+
+  (echo '{\"type\":\"turn.start\",\"sid\":\"s\",\"request_id\":\"t\",\"text\":\"hello\"}'; sleep 1) | compute-host";
+
 /// The `main` of `compute-host`.
 ///
 /// # Errors
@@ -209,5 +216,6 @@ pub fn log_to_stderr() {
 #[doc(hidden)]
 pub fn compute_host() -> anyhow::Result<ExitCode> {
     log_to_stderr();
-    run_builtin(&HostArgs::parse())
+    let matches = HostArgs::command().after_help(HELP).get_matches();
+    run_builtin(&HostArgs::from_arg_matches(&matches)?)
 }

@@ -24,7 +24,7 @@ Examples:
   turnhost run --agent exec -- sh -c 'for i in 1 2 3; do echo line $i; sleep 0.5; done; exit 3'
   turnhost run --timeout 60 --propagate-exit - -- my-agent --plain < prompt.txt
   turnhost run --json \"hello\" | jq -r 'select(.event == \"turn\") | .frame.text // empty'
-  turnhost run --script steps.json \"hello\"
+  turnhost run --script steps.jsonl \"hello\"          (docs/scripted.md has one to copy)
 
 --json gives one object a line, in the shapes of `turnhost supervise`: {\"event\":\"state\",…} and
 {\"event\":\"turn\",\"request_id\":…,\"frame\":{…}}, whose last frame is turn.end or turn.error; and,
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// Which agent runs the turn [default: exec if a program is given, else scripted]
     #[arg(long, value_enum, value_name = "NAME")]
     agent: Option<AgentName>,
-    /// Steps for the scripted agent: a JSON list, or one step a line
+    /// Steps for the scripted agent: a JSON list, or one step a line; docs/scripted.md has them
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// Write every event as one JSON line instead of the text

@@ -1,34 +1,6 @@
 //! `scripted`: an agent that does exactly what it is told, for tests, demonstrations and harnesses.
 //!
-//! Without a script it streams `delta_count` (24; a negative one counts as 0) chunks
-//! `"<sid>:<prompt>:<index, 4 digits> "`, `delay_s` (0.001; 0 or less = none) seconds after each. The answer is what
-//! was streamed, with `[interrupted]` at its end if the turn was interrupted.
-//!
-//! A **script** replaces that: the list in the frame's `script`, else the one that the host was started with
-//! (`--script FILE`). It is read as a whole before anything runs; a mistake in it ends the turn with `bad_request`,
-//! and the message names the step and the field. Each step is an object with exactly one of these fields:
-//!
-//! | step | does |
-//! |---|---|
-//! | `{"delta":"text"}` | streams the text |
-//! | `{"deltas":N,"bytes":B,"delay_ms":D}` | streams N deltas of exactly B bytes (16), D ms (0) after each: the index in 8 digits, a space, then `.` to the length, cut at B |
-//! | `{"sleep_ms":N}` | waits |
-//! | `{"event":{"kind":…}}` | sends the event as it is; `type`, `sid`, `request_id`, `seq` and `host_ns` are the host's |
-//! | `{"ask":{"command":…,"description":"","choices":[],"timeout_ms":300000,"allow_permanent":false}}` | asks a person and waits; then streams `[approval: CHOICE]`, or `[approval: denied]` if nobody chose in time. No `choices`: `once`, `session`, `deny` |
-//! | `{"stdout":"raw"}`, `{"stderr":"raw"}` | writes to the process's descriptor 1 or 2, as a stray print would |
-//! | `{"raw_frame":"raw"}` | writes to the protocol's stdout past every check, in order with the turn's deltas; no newline is added |
-//! | `{"error":"msg"}` | ends the turn with this `exception` |
-//! | `{"panic":"msg"}` | panics |
-//! | `{"exit":N}` | ends the process at once with this code (0 to 255), once what was streamed is written (1 s at most) |
-//! | `{"signal":"SEGV"}` | the same by a signal with its default disposition; the script goes on after one that by default ends nothing |
-//! | `{"hang":true}` | never goes on, not even when interrupted |
-//! | `{"spin_ms":N}` | burns a processor and keeps its thread, deaf to interrupts |
-//! | `{"alloc_mb":N}` | takes and touches N MiB, held until the turn ends |
-//! | `{"spawn":["prog","arg"],"detach":false}` | starts a program (stdin, stdout and stderr from and to /dev/null) and goes on; it may outlive the turn. `detach`: in a session of its own |
-//!
-//! In `raw` texts `\xNN` (in JSON: `\\xNN`) stands for a byte; any other backslash stands for itself. All but `hang` and
-//! `spin_ms` end at once when the turn is interrupted, and later steps do not run. A step never depends on chance or on
-//! the clock: the same script gives the same deltas and events.
+//! `docs/scripted.md` is the manual of its scripts.
 //!
 //! # Example
 //! ```

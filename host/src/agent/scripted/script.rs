@@ -32,7 +32,7 @@ const STEPS: [&str; 16] = [
     "spawn",
 ];
 
-/// A checked script: the steps of one turn, in order. See [`crate::agent::scripted`] for the language.
+/// A checked script: the steps of one turn, in order. `docs/scripted.md` has the language.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Script {
     pub(super) steps: Vec<Step>,
@@ -102,7 +102,7 @@ impl ScriptError {
 }
 
 /// Reads a script: a JSON list of steps, or one step per line (blank lines and lines that begin with `#` do not
-/// count). The language is described in [`crate::agent::scripted`].
+/// count). `docs/scripted.md` has the language.
 ///
 /// # Errors
 /// [`ScriptError`] for the first thing that is no known step, or a known one with a wrong, unknown or missing field.

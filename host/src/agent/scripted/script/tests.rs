@@ -6,6 +6,17 @@ fn steps(text: &str) -> Vec<Step> {
 }
 
 #[test]
+fn the_manual_has_every_step_and_its_example_is_a_right_script() {
+    let manual = include_str!("../../../../../docs/scripted.md");
+    for step in STEPS {
+        assert!(manual.contains(&format!("`{{\"{step}\":")), "`{step}` is not in docs/scripted.md");
+    }
+    let (_, example) = manual.split_once("```jsonl\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    assert_eq!(steps(example).len(), 5);
+}
+
+#[test]
 fn every_step_reads_with_all_its_fields() {
     let question = |description: &str, choices: &[&str], allow_permanent, timeout_ms| Question {
         command: "rm".to_owned(),
