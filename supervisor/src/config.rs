@@ -56,8 +56,8 @@ pub struct Config {
 /// What a host inherits of the embedder's environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EnvPolicy {
-    /// Everything but loader and interpreter hooks and names that look like secrets; the list is in
-    /// `docs/embedding.md`.
+    /// Everything but loader and interpreter hooks and names that look like secrets; the list is at the
+    /// top of `supervisor/src/environment.rs`.
     #[default]
     Scrubbed,
     /// Everything.

@@ -146,8 +146,8 @@ impl Actor {
         {
             let how = match exit {
                 Some(Exit::Code(code)) => format!("exited {code}"),
-                Some(other) => other.to_string(),
-                None => "ended".to_owned(),
+                // Which signal was said already.
+                Some(Exit::Signal(_) | Exit::Unknown) | None => "ended".to_owned(),
             };
             message.push_str(&format!("; it {how} with {bytes} bytes of an unfinished frame: {tail}"));
         }

@@ -168,5 +168,8 @@ impl<W, R> Machine<W, R> {
 }
 
 fn stopped() -> StartFault {
-    StartFault { kind: ErrorKind::Shutdown, detail: "the host was stopped before it was ready".to_owned() }
+    StartFault {
+        kind: ErrorKind::Shutdown,
+        detail: "a stop came before the host was ready; `start` starts it again".to_owned(),
+    }
 }

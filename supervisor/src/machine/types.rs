@@ -89,7 +89,9 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exited with status {code}"),
-            Self::Signal(signal) => write!(f, "was ended by signal {signal}"),
+            Self::Signal(signal) => {
+                write!(f, "was ended by signal {signal} ({})", crate::status::signal_name(*signal))
+            }
             Self::Unknown => f.write_str("is gone, nobody knows how"),
         }
     }

@@ -28,7 +28,7 @@ fn a_crash_ends_what_was_handed_over_and_keeps_what_was_not() {
         (interrupt, Short::Call(ErrorKind::Crash)),
     ];
     assert_eq!(endings(&out), expected);
-    assert_eq!(details(&out), ["the host was ended by signal 9"; 5]);
+    assert_eq!(details(&out), ["the host was ended by signal 9 (SIGKILL)"; 5]);
     assert_eq!(orders(out), [Effect::Unregister { epoch: 1 }]);
     assert_eq!(rig.state(), HostState::BackingOff);
     assert_eq!(rig.outgoing(), "");
@@ -187,7 +187,7 @@ fn a_crash_loop_names_its_last_failure() {
         ready_with(Policy { restart: RestartPolicy { max: 0, ..RestartPolicy::default() }, ..policy() });
     rig.turn("t", "s");
     let out = rig.exited(Exit::Signal(11));
-    let expected = "the host failed too often; `reset` allows it again (last failure: crash: the host was ended by signal 11)";
+    let expected = "the host failed too often; `reset` allows it again (last failure: crash: the host was ended by signal 11 (SIGSEGV))";
     assert_eq!(details(&out), [expected]);
     let fault = StartFault { kind: ErrorKind::CrashLoop, detail: expected.to_owned() };
     assert_eq!(rig.give(Input::Start), [Effect::Started(Err(fault))]);

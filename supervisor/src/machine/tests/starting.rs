@@ -244,7 +244,7 @@ fn a_child_that_dies_while_it_is_seeded_answers_the_start() {
     assert_eq!(out[0], Effect::Unregister { epoch: 1 });
     let expected = StartFault {
         kind: ErrorKind::Crash,
-        detail: "the host was ended by signal 11 while it was being seeded".to_owned(),
+        detail: "the host was ended by signal 11 (SIGSEGV) while it was being seeded".to_owned(),
     };
     assert_eq!(out[1..], [Effect::Started(Err(expected))]);
 }
