@@ -21,12 +21,14 @@ stdin takes one operation a line, {\"id\":\"1\",\"op\":…}: start, status, seed
 interrupt, control, reload_mcp, respond, reset, restart, shutdown. stdout gives one answer to each,
 {\"id\":\"1\",\"ok\":true,\"result\":{…}} or {\"id\":\"1\",\"ok\":false,\"error\":{\"kind\":…,\"message\":…}},
 and events, {\"event\":\"state\",…}. End of input, Ctrl+C, SIGTERM and a closed stdout shut the host
-down and end the program. docs/supervise.md has every field.
+down and end the program, so keep stdin open until you have your answer. docs/supervise.md has every
+field.
 
 Examples:
   turnhost supervise --no-registry -- turnhost host
   turnhost supervise --env-pass API_KEY -- python -m tui_gateway.compute_host
-  echo '{\"id\":\"1\",\"op\":\"start\"}' | turnhost supervise --no-registry -- turnhost host
+  (echo '{\"id\":\"1\",\"op\":\"submit_turn\",\"sid\":\"s\",\"text\":\"hello\"}'; sleep 2) |
+    turnhost supervise --no-registry -- turnhost host
 
 Exit codes: 0 after a clean shutdown, 2 for a wrong command line, 1 else.";
 

@@ -25,11 +25,19 @@ Examples:
       '{\"signal\":\"KILL\"}'
   One that never says hello and will not go:
     faulty-host --step '{\"ignore\":[\"TERM\"]}' '{\"sleep_ms\":60000}'
+  Any of them, in a file, under a supervisor:
+    (echo '{\"id\":\"1\",\"op\":\"submit_turn\",\"sid\":\"s\",\"text\":\"hi\"}'; sleep 2) |
+      turnhost supervise --no-registry -- faulty-host --script FILE
 
 Exit codes:
-  0 the script is over, or `shutdown` came while serving; 2 the script or the command line is wrong, nothing was
-  played; 70 a step could not be done; 71 stdin ended where `expect` waited; 74 stdout or stderr has no reader;
-  else what `exit` says. Every step is described in docs/harness.md.";
+  0   the script is over, or `shutdown` came while serving
+  2   the script or the command line is wrong, nothing was played
+  70  a step could not be done
+  71  stdin ended where `expect` waited
+  74  stdout or stderr has no reader
+  N   what `exit` says
+
+Every step is described in docs/harness.md.";
 
 /// A compute host that plays a script: it speaks the protocol right, wrong or not at all.
 #[derive(Parser)]
