@@ -9,6 +9,7 @@ use crate::events::{EventStream, HostNotice};
 use crate::handle::{InterruptResult, StopOptions, StopSummary};
 use crate::machine::HostState;
 use crate::reseed::ReseedSource;
+use crate::restart::later;
 use crate::status::{HostReady, HostStatus, StateSnapshot, StateWatch, TurnPhase};
 use crate::turn::{TurnEvent, TurnOutcome, Wire};
 use std::pin::pin;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
+use tokio::task::unconstrained;
 use turnhost_protocol::frame::{
     Control, Delivered, ReloadMcp, Respond, SessionSeed, SessionSeeded, TurnStart,
 };
@@ -126,7 +128,7 @@ impl HostSupervisor {
         if wanted(&first) {
             return Some(first);
         }
-        block_on_until(Instant::now() + limit, async {
+        block_on_until(later(Instant::now(), limit), async {
             loop {
                 let state = watch.changed().await?;
                 if wanted(&state) {
@@ -209,7 +211,7 @@ impl TurnHandle {
 
     /// Waits for the next event, at most `limit`; `None` as well if none came in time.
     pub fn next_within(&mut self, limit: Duration) -> Option<TurnEvent> {
-        block_on_until(Instant::now() + limit, self.inner.next()).flatten()
+        block_on_until(later(Instant::now(), limit), self.inner.next()).flatten()
     }
 
     /// The next event if there is one now.
@@ -239,7 +241,7 @@ pub struct Events {
 impl Events {
     /// Waits for the next event, at most `limit`; `None` if none came in time or the supervisor ended.
     pub fn next_within(&mut self, limit: Duration) -> Option<HostNotice> {
-        block_on_until(Instant::now() + limit, self.inner.next()).flatten()
+        block_on_until(later(Instant::now(), limit), self.inner.next()).flatten()
     }
 }
 
@@ -258,9 +260,10 @@ impl Wake for Unpark {
     }
 }
 
-/// Parks this thread until `future` is done. Needs no runtime and minds none.
+/// Parks this thread until `future` is done. Needs no runtime and minds none: inside a task the future would otherwise
+/// use up that task's budget, and then wait for a scheduler that runs on the thread parked here.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
+    let mut future = pin!(unconstrained(future));
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
@@ -273,7 +276,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 
 /// The same until `deadline`.
 pub(crate) fn block_on_until<F: Future>(deadline: Instant, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
+    let mut future = pin!(unconstrained(future));
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {

@@ -126,6 +126,35 @@ fn the_blocking_facade_works_on_a_thread_of_a_runtime() {
 }
 
 #[test]
+fn a_task_of_a_runtime_may_make_any_number_of_blocking_calls() {
+    let (tell, told) = sync_channel(1);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let supervisor = serve(config());
+            // A task's budget in tokio is 128 steps; what is over it would wait for a scheduler that waits for us.
+            for _ in 0..500 {
+                supervisor.status().unwrap();
+            }
+            tell.send(()).unwrap();
+        });
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(()));
+}
+
+#[test]
+fn a_limit_that_no_clock_reaches_is_for_ever() {
+    let supervisor = serve(config());
+    let mut events = supervisor.events();
+    let mut turn = supervisor.submit_turn(turn("s", "hello")).unwrap();
+    assert!(turn.next_within(Duration::MAX).is_some());
+    assert!(events.next_within(Duration::MAX).is_some());
+    let stopped = supervisor.shutdown(StopOptions::default());
+    assert!(stopped.is_ok());
+    assert!(supervisor.wait_for_state(Duration::MAX, |state| state.state == HostState::Stopped).is_some());
+}
+
+#[test]
 fn the_async_calls_need_no_runtime() {
     let supervisor = serve(config());
     let inner = supervisor.as_async().clone();
