@@ -189,7 +189,10 @@ impl Guard {
                     .collect();
                 Ok(Some((received.bytes, descriptors)))
             }
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+            // A reset is said once, ahead of what the supervisor had said before it was gone.
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {
+                Ok(None)
+            }
             Err(errno) => Err(errno.into()),
         }
     }

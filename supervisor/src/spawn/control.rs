@@ -2,6 +2,7 @@
 
 use crate::guard::protocol::{FromGuard, MAX_MESSAGE, ToGuard};
 use crate::sys;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -89,7 +90,12 @@ fn receive_now(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let length = recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?.bytes;
+    let mut receive = || recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags);
+    let length = match receive() {
+        // The guard left something of ours unread. The kernel says so once, ahead of what the guard had said before.
+        Err(Errno::CONNRESET) => receive()?.bytes,
+        received => received?.bytes,
+    };
     if length == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -98,4 +104,28 @@ fn receive_now(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Received> {
         _ => None,
     });
     Ok(Received { message: buffer.get(..length).and_then(FromGuard::decode), descriptor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::protocol::Order;
+    use crate::machine::Exit;
+    use pretty_assertions::assert_eq;
+
+    #[tokio::test]
+    async fn the_last_words_of_a_guard_that_left_an_order_unread_are_heard() {
+        let (mut control, guard) = Control::pair().unwrap();
+        control.send(&ToGuard::Order { number: 1, order: Order::Term }, &[]).await.unwrap();
+        let said = [FromGuard::Exit(Exit::Code(7)), FromGuard::Swept(vec![])];
+        for message in &said {
+            rustix::net::send(&guard, &message.encode(), SendFlags::NOSIGNAL).unwrap();
+        }
+        drop(guard);
+        for message in said {
+            assert_eq!(control.receive().await.unwrap().message, Some(message));
+        }
+        let end = control.receive().await.map(|received| received.message);
+        assert_eq!(end.map_err(|error| error.kind()), Err(io::ErrorKind::UnexpectedEof));
+    }
 }

@@ -77,8 +77,11 @@ async fn start(program: Option<&Path>, launch: &Launch) -> Result<Child, SpawnEr
         }
     }
     let started = timeout(START_TIME, async {
-        hand_over(&control, &image, host_ends).await?;
-        await_started(&mut control).await
+        match hand_over(&control, &image, host_ends).await {
+            Ok(()) => control.receive().await.map(Start::from),
+            // A guard that refused the launch has said why before it left.
+            Err(error) => control.receive_now().map(Start::from).ok_or(error),
+        }
     });
     let host_program = launch.argv.first().map_or_else(|| Path::new(""), Path::new);
     let failed = |stage, errno| Err(refused(Tried::Host { stage, program: host_program, cwd: &cwd }, errno));
@@ -221,13 +224,14 @@ enum Start {
     Nonsense,
 }
 
-async fn await_started(control: &mut Control) -> std::io::Result<Start> {
-    let received = control.receive().await?;
-    Ok(match (received.message, received.descriptor) {
-        (Some(FromGuard::Started { pid, start_ticks }), Some(pidfd)) => {
-            Start::Started(ProcessIdentity { pid, start_ticks, machine_boot_id: machine_boot_id() }, pidfd)
+impl From<Received> for Start {
+    fn from(received: Received) -> Self {
+        match (received.message, received.descriptor) {
+            (Some(FromGuard::Started { pid, start_ticks }), Some(pidfd)) => {
+                Self::Started(ProcessIdentity { pid, start_ticks, machine_boot_id: machine_boot_id() }, pidfd)
+            }
+            (Some(FromGuard::SpawnFailed { stage, errno }), _) => Self::Failed(stage, errno),
+            _ => Self::Nonsense,
         }
-        (Some(FromGuard::SpawnFailed { stage, errno }), _) => Start::Failed(stage, errno),
-        _ => Start::Nonsense,
-    })
+    }
 }
