@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 
 /// Threads for what blocks beside the turns: files, kills, stray prints that nobody reads.
@@ -78,13 +78,15 @@ pub fn run_with(agents: Agents, options: HostOptions) -> anyhow::Result<ExitCode
     panics_go_to_the_log();
 
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    let agents_runtime = Builder::new_multi_thread()
-        .worker_threads(options.workers.min(cores).max(2))
-        .max_blocking_threads(options.workers.saturating_add(SPARE_THREADS).min(32 * 1024))
-        .thread_name("host-turns")
-        .enable_all()
-        .build()
-        .context("the agents' threads could not be started")?;
+    let agents_runtime = started(|| {
+        Builder::new_multi_thread()
+            .worker_threads(options.workers.min(cores).max(2))
+            .max_blocking_threads(options.workers.saturating_add(SPARE_THREADS).min(32 * 1024))
+            .thread_name("host-turns")
+            .enable_all()
+            .build()
+    })
+    .context("the agents' threads could not be started; free some threads or raise ulimit -u")?;
     let agents_on = agents_runtime.handle().clone();
     let io = std::thread::Builder::new()
         .name("host-io".to_owned())
@@ -93,12 +95,21 @@ pub fn run_with(agents: Agents, options: HostOptions) -> anyhow::Result<ExitCode
     let result = io.join();
     // Turns that listen to nobody end with the process.
     agents_runtime.shutdown_background();
-    result.map_err(|panic| {
-        let text = panic.downcast_ref::<&'static str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        anyhow::anyhow!("the I/O thread panicked: {}", text.unwrap_or("?"))
-    })??;
+    result.map_err(|panic| said(&*panic).context("the I/O thread panicked"))??;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A runtime panics when the system gives it no thread; the reason must reach stderr before the host ends.
+fn started(build: impl FnOnce() -> std::io::Result<Runtime>) -> anyhow::Result<Runtime> {
+    let built = std::panic::catch_unwind(std::panic::AssertUnwindSafe(build));
+    Ok(built.map_err(|panic| said(&*panic))??)
+}
+
+/// What a panic said.
+fn said(panic: &(dyn std::any::Any + Send)) -> anyhow::Error {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    anyhow::anyhow!("{}", text.unwrap_or("?"))
 }
 
 fn io_thread(agents: Agents, options: HostOptions, stdout: OwnedFd, agents_on: Handle) -> anyhow::Result<()> {
@@ -218,4 +229,17 @@ pub fn compute_host() -> anyhow::Result<ExitCode> {
     log_to_stderr();
     let matches = HostArgs::command().after_help(HELP).get_matches();
     run_builtin(&HostArgs::from_arg_matches(&matches)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_panics_for_want_of_a_thread_is_an_error_that_says_so() {
+        let error = started(|| panic!("OS can't spawn worker thread")).unwrap_err();
+        assert_eq!(error.to_string(), "OS can't spawn worker thread");
+        let error = started(|| Err(std::io::ErrorKind::OutOfMemory.into())).unwrap_err();
+        assert_eq!(error.to_string(), "out of memory");
+    }
 }

@@ -140,17 +140,25 @@ impl HostSupervisor {
         source: Option<ReseedSource>,
         spawn: Box<dyn Spawn + Send>,
     ) -> Result<Self, CallError> {
-        let (done, thread) = std_mpsc::sync_channel(0);
+        Self::start_on(std::thread::Builder::new(), config, source, spawn)
+    }
+
+    fn start_on(
+        thread: std::thread::Builder,
+        config: Config,
+        source: Option<ReseedSource>,
+        spawn: Box<dyn Spawn + Send>,
+    ) -> Result<Self, CallError> {
+        let (done, ended) = std_mpsc::sync_channel(0);
         let (mut supervisor, parts) = Self::connect(&config);
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-                let text = format!("cannot make the supervisor's reactor: {error}; free some descriptors");
-                CallError::new(ErrorKind::SpawnFailed, text)
-            })?;
-        std::thread::Builder::new()
+        // Made after the thread: a runtime that is dropped inside another one, for want of a thread, panics.
+        let (give, take) = std_mpsc::sync_channel(1);
+        thread
             .name("supervisor-io".to_owned())
             .spawn(move || {
-                actor::run_thread(runtime, move || Actor::new(config, source, spawn, parts));
+                if let Ok(runtime) = take.recv() {
+                    actor::run_thread(runtime, move || Actor::new(config, source, spawn, parts));
+                }
                 drop(done);
             })
             .map_err(|error| {
@@ -158,8 +166,16 @@ impl HostSupervisor {
                     format!("cannot start the supervisor's thread: {error}; free some threads or memory");
                 CallError::new(ErrorKind::SpawnFailed, text)
             })?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+                let text = format!("cannot make the supervisor's reactor: {error}; free some descriptors");
+                CallError::new(ErrorKind::SpawnFailed, text)
+            })?;
+        if let Err(std_mpsc::SendError(runtime)) = give.send(runtime) {
+            runtime.shutdown_background();
+        }
         if let Some(inner) = Arc::get_mut(&mut supervisor.inner) {
-            inner.thread = Some(std::sync::Mutex::new(thread));
+            inner.thread = Some(std::sync::Mutex::new(ended));
         }
         Ok(supervisor)
     }

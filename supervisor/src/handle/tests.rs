@@ -319,3 +319,12 @@ fn ten_thousand_turns_have_one_end_each() {
     assert!(told.try_recv().is_err());
     assert!(seen.iter().all(|count| *count == 1));
 }
+
+#[tokio::test]
+async fn a_thread_that_cannot_be_started_is_an_error_inside_a_runtime_too() {
+    let impossible = std::thread::Builder::new().stack_size(1 << 60);
+    let (spawn, _hosts) = fake_spawn(65_536);
+    let error = HostSupervisor::start_on(impossible, config(), None, Box::new(spawn)).err().unwrap();
+    assert_eq!(error.kind, ErrorKind::SpawnFailed);
+    assert!(error.message.contains("thread"), "{}", error.message);
+}
