@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     fn options(args: HostArgs, variables: &[(&str, &str)]) -> HostOptions {
-        HostOptions::new(&args, Path::new("/work"), |name| {
+        HostOptions::new(&args, Path::new("/project"), |name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })
     }

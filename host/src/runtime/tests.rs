@@ -66,7 +66,7 @@ impl Setup {
             max_frame_bytes: self.max_frame_bytes,
             home: home.path().to_owned(),
             hermes_home: "/home/of/tests".to_owned(),
-            cwd: "/work".into(),
+            cwd: "/project".into(),
             ..HostOptions::default()
         };
         let (stdin, input) = tokio::io::duplex(64 * 1024);

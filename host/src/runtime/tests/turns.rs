@@ -20,7 +20,7 @@ async fn a_three_delta_turn_gives_exactly_the_documented_frames() {
     assert_eq!(hello["host_pid"], std::process::id());
     assert_eq!(hello["boot_id"].as_str().map(str::len), Some(32));
     assert_eq!((&hello["protocol"], &hello["build_sha"]), (&json!(1), &json!("unknown")));
-    assert_eq!((&hello["cwd"], &hello["hermes_home"]), (&json!("/work"), &json!("/home/of/tests")));
+    assert_eq!((&hello["cwd"], &hello["hermes_home"]), (&json!("/project"), &json!("/home/of/tests")));
     assert_eq!(hello["max_frame_bytes"], 1024 * 1024);
     assert_eq!((&frames[1]["history_version"], &frames[1]["message_count"]), (&json!(0), &json!(0)));
     assert!(frames[2]["started_ns"].is_u64());
@@ -37,7 +37,7 @@ async fn a_three_delta_turn_gives_exactly_the_documented_frames() {
         "type": "turn.end", "sid": "alpha", "request_id": "turn-1", "history_version": 1, "session_key": "alpha",
         "message_count": 2, "interrupted": false,
         "final_response": "alpha:hello:0000 alpha:hello:0001 alpha:hello:0002 ",
-        "session_info": {"model": null, "provider": null, "agent": "scripted", "cwd": "/work", "running": false,
+        "session_info": {"model": null, "provider": null, "agent": "scripted", "cwd": "/project", "running": false,
             "usage": {"input": 0, "output": 0, "total": 0, "calls": 0}},
     });
     assert_eq!(end, expected);
@@ -194,7 +194,7 @@ async fn a_session_that_was_never_seeded_is_made_from_its_first_turn() {
     assert_eq!(end["final_response"], "s:wins:0000 ");
     let info = &end["session_info"];
     assert_eq!((&info["model"], &info["provider"]), (&json!("m"), &json!("p")));
-    assert_eq!(info["cwd"], "/work/sub");
+    assert_eq!(info["cwd"], "/project/sub");
     let id = end["request_id"].as_str().unwrap();
     assert!(!id.is_empty(), "a turn without an id gets one");
     assert_eq!(of(&frames, id).len(), 3);
