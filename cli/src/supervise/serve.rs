@@ -10,6 +10,7 @@ use crate::supervise::event;
 use crate::supervise::input::{self, Input};
 use crate::supervise::op::{self, Op, OpId};
 use crate::{exit, say};
+use anyhow::Context as _;
 use serde::Serialize;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -36,8 +37,9 @@ const LAST_LINES: Duration = Duration::from_secs(5);
 /// Serves until stdin or stdout ends or a signal comes; gives the exit code.
 pub(super) fn serve(config: Config) -> u8 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let served =
-        runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(Service::run(config)));
+    let served = runtime
+        .context("cannot make a reactor; free some descriptors")
+        .and_then(|runtime| runtime.block_on(Service::run(config)));
     match served {
         Ok(code) => code,
         Err(error) => {
@@ -65,11 +67,14 @@ enum End {
 
 impl Service {
     async fn run(config: Config) -> anyhow::Result<u8> {
-        let mut signals = Signals::new()?;
-        let stdout = output::stdout()?;
-        let mut reader_gone = ReaderGone::watch(&stdout)?;
-        let (output, writing) = Output::start(stdout)?;
-        let mut input = input::stdin(config.max_frame_bytes.saturating_add(LINE_SLACK))?;
+        let mut signals = Signals::new().context("cannot take signals; free some descriptors")?;
+        let stdout = output::stdout().context("cannot open stdout; free some descriptors")?;
+        let mut reader_gone =
+            ReaderGone::watch(&stdout).context("cannot watch stdout; free some descriptors or threads")?;
+        let (output, writing) =
+            Output::start(stdout).context("cannot write stdout; free some descriptors or threads")?;
+        let mut input = input::stdin(config.max_frame_bytes.saturating_add(LINE_SLACK))
+            .context("cannot read stdin; free some descriptors or threads")?;
         let supervisor = match HostSupervisor::new(config) {
             Ok(supervisor) => supervisor,
             Err(error) => {
