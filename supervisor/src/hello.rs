@@ -31,32 +31,32 @@ impl Expectations {
     pub(crate) fn judge(&self, hello: &Hello) -> Result<(), StartFault> {
         let version = hello.protocol.unwrap_or(0);
         if version > PROTOCOL_VERSION {
-            return Err(StartFault {
-                kind: ErrorKind::ProtocolMismatch,
-                detail: format!(
+            return Err(StartFault::new(
+                ErrorKind::ProtocolMismatch,
+                format!(
                     "the host speaks protocol version {version}, this supervisor at most {PROTOCOL_VERSION}; update the one that is older"
                 ),
-            });
+            ));
         }
         if let (Some(expected), Some(found)) = (named(&self.home), named(&hello.hermes_home))
             && expected.trim_end_matches('/') != found.trim_end_matches('/')
         {
-            return Err(StartFault {
-                kind: ErrorKind::HomeMismatch,
-                detail: format!(
+            return Err(StartFault::new(
+                ErrorKind::HomeMismatch,
+                format!(
                     "the host works in the home {found:?}, expected is {expected:?}; give it HERMES_HOME"
                 ),
-            });
+            ));
         }
         if let (Some(expected), Some(found)) = (known(&self.build_sha), known(&hello.build_sha))
             && expected != found
         {
-            return Err(StartFault {
-                kind: ErrorKind::BuildMismatch,
-                detail: format!(
+            return Err(StartFault::new(
+                ErrorKind::BuildMismatch,
+                format!(
                     "the host is build {found:?}, expected is {expected:?}; install that build or expect this one"
                 ),
-            });
+            ));
         }
         Ok(())
     }

@@ -132,7 +132,12 @@ impl RegistryError {
             Self::Owned { .. } | Self::Undying { .. } => ErrorKind::RegistryOwned,
             Self::Unwritable { .. } => ErrorKind::RegistryUnwritable,
         };
-        StartFault { kind, detail: self.to_string() }
+        let pid = match self {
+            Self::Owned { pid, .. } => *pid,
+            Self::Undying { pid, .. } => Some(*pid),
+            Self::Unwritable { .. } => None,
+        };
+        StartFault { pid, ..StartFault::new(kind, self.to_string()) }
     }
 }
 

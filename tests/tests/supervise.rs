@@ -240,7 +240,7 @@ fn a_host_that_cannot_be_started_is_told_with_its_kind_and_advice() {
     let missing = scenario.home().join("no such host").display().to_string();
     let mut supervise = scenario.supervise(&[], &[missing]);
     let error = supervise.refused(json!({"op": "start"}));
-    assert_eq!(error["kind"], "spawn_failed");
+    assert_eq!((&error["kind"], &error["errno"]), (&json!("spawn_failed"), &json!(2)));
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("no such host") && message.contains("ENOENT"), "{message}");
     let turn = supervise.op(json!({"op": "submit_turn", "sid": "s", "request_id": "r"}));
@@ -581,8 +581,9 @@ fn a_registry_that_another_supervisor_owns_is_told_with_its_pid() {
     let mut second = start(&[]);
     let error = second.refused(json!({"op": "start"}));
     assert_eq!(error["kind"], "registry_owned");
-    let pid = first.process.pid().to_string();
-    assert!(error["message"].as_str().unwrap().contains(&pid), "{error}");
+    let pid = first.process.pid();
+    assert_eq!(error["pid"], json!(pid));
+    assert!(error["message"].as_str().unwrap().contains(&pid.to_string()), "{error}");
     let mut third = start(&["--registry-optional"]);
     third.ok(json!({"op": "start"}));
     assert_eq!(third.ok(json!({"op": "status"}))["registry"], json!(null));

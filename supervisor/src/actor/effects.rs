@@ -118,7 +118,7 @@ impl Actor {
         }
         self.spawning = None;
         let detail = "it was stopped while it was being started".to_owned();
-        let fault = StartFault { kind: ErrorKind::SpawnFailed, detail };
+        let fault = StartFault::new(ErrorKind::SpawnFailed, detail);
         let input = Input::SpawnFailed { epoch, fault, permanent: false };
         self.machine.handle(Self::now(), input, &mut self.effects);
     }
@@ -183,7 +183,11 @@ impl Actor {
     pub(super) fn answer_starts(&mut self, result: Result<u64, StartFault>) {
         let answer = match result {
             Ok(_) => Ok(self.ready()),
-            Err(fault) => Err(CallError::new(fault.kind, self.start_message(&fault))),
+            Err(fault) => {
+                let mut error = CallError::new(fault.kind, self.start_message(&fault));
+                (error.errno, error.pid) = (fault.errno, fault.pid);
+                Err(error)
+            }
         };
         for reply in std::mem::take(&mut self.starts) {
             let _ = reply.send(answer.clone());
@@ -225,7 +229,7 @@ async fn open_registry(wanted: Registry) -> Result<RegistryState, StartFault> {
     });
     if let Err(error) = started {
         let detail = format!("cannot start a thread for the registry: {error}; free some threads");
-        return Err(StartFault { kind: ErrorKind::SpawnFailed, detail });
+        return Err(StartFault::new(ErrorKind::SpawnFailed, detail));
     }
     match opened.await {
         Ok(Ok(state)) => Ok(state),
@@ -234,10 +238,10 @@ async fn open_registry(wanted: Registry) -> Result<RegistryState, StartFault> {
             Ok(RegistryState::Off)
         }
         Ok(Err(error)) => Err(error.fault()),
-        Err(_) => Err(StartFault {
-            kind: ErrorKind::RegistryUnwritable,
-            detail: "the registry could not be looked at; report this as a bug".to_owned(),
-        }),
+        Err(_) => Err(StartFault::new(
+            ErrorKind::RegistryUnwritable,
+            "the registry could not be looked at; report this as a bug".to_owned(),
+        )),
     }
 }
 

@@ -923,7 +923,7 @@ async fn a_mismatch_is_killed_before_the_error_comes_and_is_not_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn a_spawn_that_cannot_work_answers_its_kind() {
     rig(config(), |rig| async move {
-        let fault = StartFault { kind: ErrorKind::SpawnFailed, detail: "ENOENT".to_owned() };
+        let fault = StartFault::new(ErrorKind::SpawnFailed, "ENOENT".to_owned());
         rig.plans.lock().unwrap().push_back(Plan::Fail { permanent: true, fault });
         let error = rig.supervisor.start().await.unwrap_err();
         assert_eq!((error.kind, error.message.as_str()), (ErrorKind::SpawnFailed, "ENOENT"));

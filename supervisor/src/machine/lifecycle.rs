@@ -23,7 +23,7 @@ impl<W, R> Machine<W, R> {
             }
             Phase::BackingOff { .. } => self.start_wanted = true,
             Phase::CrashLooped => {
-                let fault = StartFault { kind: ErrorKind::CrashLoop, detail: self.crash_loop_detail() };
+                let fault = StartFault::new(ErrorKind::CrashLoop, self.crash_loop_detail());
                 out.push(Effect::Started(Err(fault)));
             }
             Phase::Stopping(stop) => {
@@ -187,7 +187,7 @@ impl<W, R> Machine<W, R> {
             (Phase::Running, Some(child)) => {
                 if child.break_pipe(now) {
                     let detail = "the host closed its pipes".to_owned();
-                    self.start_fails(StartFault { kind: ErrorKind::Crash, detail }, out);
+                    self.start_fails(StartFault::new(ErrorKind::Crash, detail), out);
                     self.pending.wait_until(later(now, self.policy.unavailable_after));
                 }
             }
@@ -253,7 +253,7 @@ impl<W, R> Machine<W, R> {
             Stage::Reseeding => (ErrorKind::Crash, format!("the host {words} while it was being seeded")),
             Stage::Ready => (ErrorKind::Crash, format!("the host {words}")),
         };
-        self.start_fails(StartFault { kind, detail }, out);
+        self.start_fails(StartFault::new(kind, detail), out);
         self.failed(now, out);
     }
 
@@ -274,7 +274,7 @@ impl<W, R> Machine<W, R> {
     fn crash_loop(&mut self, out: &mut Vec<Effect<W, R>>) {
         self.enter(Phase::CrashLooped, out);
         let detail = self.crash_loop_detail();
-        self.answer_start(Err(StartFault { kind: ErrorKind::CrashLoop, detail: detail.clone() }), out);
+        self.answer_start(Err(StartFault::new(ErrorKind::CrashLoop, detail.clone())), out);
         self.lose_unsent(&Loss::new(LossKind::CrashLoop, detail), out);
     }
 
@@ -366,12 +366,12 @@ impl<W, R> Machine<W, R> {
             Judgement::Fine => {}
             Judgement::NoHello { detail } => {
                 self.kill_child(now, Cause::NoHello, out);
-                self.start_fails(StartFault { kind: ErrorKind::NoHello, detail }, out);
+                self.start_fails(StartFault::new(ErrorKind::NoHello, detail), out);
             }
             Judgement::Hung { detail } => {
                 self.kill_child(now, Cause::Hung { detail: detail.clone() }, out);
                 if let Phase::Running = self.phase {
-                    self.start_fails(StartFault { kind: ErrorKind::Hung, detail }, out);
+                    self.start_fails(StartFault::new(ErrorKind::Hung, detail), out);
                 }
             }
         }

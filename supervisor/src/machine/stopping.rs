@@ -168,8 +168,5 @@ impl<W, R> Machine<W, R> {
 }
 
 fn stopped() -> StartFault {
-    StartFault {
-        kind: ErrorKind::Shutdown,
-        detail: "a stop came before the host was ready; `start` starts it again".to_owned(),
-    }
+    StartFault::new(ErrorKind::Shutdown, "a stop came before the host was ready; `start` starts it again")
 }

@@ -292,7 +292,7 @@ fn orders(effects: Effects) -> Effects {
 }
 
 fn fault(kind: ErrorKind) -> StartFault {
-    StartFault { kind, detail: "because".to_owned() }
+    StartFault::new(kind, "because".to_owned())
 }
 
 /// The kind by which starts were answered, `Ok` for a ready child.

@@ -102,6 +102,16 @@ impl fmt::Display for Exit {
 pub(crate) struct StartFault {
     pub kind: ErrorKind,
     pub detail: String,
+    /// What the system answered, if a call of ours was refused.
+    pub errno: Option<i32>,
+    /// The process that stands in the way.
+    pub pid: Option<i32>,
+}
+
+impl StartFault {
+    pub(crate) fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), errno: None, pid: None }
+    }
 }
 
 /// What a stop may take. `drain` lets open turns finish; `budget` bounds everything.

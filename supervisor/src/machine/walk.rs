@@ -767,7 +767,7 @@ impl World {
         let verdict = if self.chance(90) {
             Ok(())
         } else {
-            Err(StartFault { kind: ErrorKind::BuildMismatch, detail: "another build".to_owned() })
+            Err(StartFault::new(ErrorKind::BuildMismatch, "another build".to_owned()))
         };
         self.give_of(epoch, Input::Hello { epoch, verdict });
     }
@@ -837,7 +837,7 @@ impl World {
     /// Only a child that has not said hello can turn out not to be there.
     fn spawn_failed(&mut self) {
         let epoch = self.some_epoch();
-        let fault = StartFault { kind: ErrorKind::SpawnFailed, detail: "no memory".to_owned() };
+        let fault = StartFault::new(ErrorKind::SpawnFailed, "no memory".to_owned());
         let permanent = self.chance(40);
         if !self.is_live(epoch) {
             self.give_of(epoch, Input::SpawnFailed { epoch, fault, permanent });

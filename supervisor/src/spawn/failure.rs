@@ -35,7 +35,8 @@ pub(super) fn refused(tried: Tried<'_>, errno: i32) -> SpawnError {
     };
     let advice = advice(tried, errno);
     let detail = format!("{what}: {} ({errno:?}); {advice}", errno.desc());
-    SpawnError { permanent: is_permanent(errno), fault: fault(detail) }
+    let fault = StartFault { errno: Some(errno as i32), ..fault(detail) };
+    SpawnError { permanent: is_permanent(errno), fault }
 }
 
 /// Trying again cannot help, or the system has to be changed first.
@@ -127,7 +128,7 @@ pub(super) enum Silence {
 }
 
 fn fault(detail: String) -> StartFault {
-    StartFault { kind: ErrorKind::SpawnFailed, detail }
+    StartFault::new(ErrorKind::SpawnFailed, detail)
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ fn a_crash_loop_names_its_last_failure() {
     let out = rig.exited(Exit::Signal(11));
     let expected = "the host failed too often; `reset` allows it again (last failure: crash: the host was ended by signal 11 (SIGSEGV))";
     assert_eq!(details(&out), [expected]);
-    let fault = StartFault { kind: ErrorKind::CrashLoop, detail: expected.to_owned() };
+    let fault = StartFault::new(ErrorKind::CrashLoop, expected.to_owned());
     assert_eq!(rig.give(Input::Start), [Effect::Started(Err(fault))]);
     let request = rig.request("u", "s", RequestKind::Turn);
     assert_eq!(rig.submit(request).0.expect_err("refused").detail, expected);
@@ -235,7 +235,7 @@ fn a_pipe_that_breaks_while_the_child_is_seeded_answers_the_start() {
     rig.give(Input::Start);
     rig.give(Input::Hello { epoch: 1, verdict: Ok(()) });
     let out = rig.give(Input::WriteFailed { epoch: 1 });
-    let fault = StartFault { kind: ErrorKind::Crash, detail: "the host closed its pipes".to_owned() };
+    let fault = StartFault::new(ErrorKind::Crash, "the host closed its pipes".to_owned());
     assert_eq!(out, [Effect::Started(Err(fault))]);
 }
 
@@ -394,7 +394,7 @@ fn a_pipe_that_breaks_before_hello_shortens_the_hello_limit_to_a_second() {
     assert_eq!(rig.state(), HostState::Starting);
     assert_eq!(rig.wait(secs(1) - MS), []);
     let detail = "the host closed its pipes before it said hello".to_owned();
-    let fault = StartFault { kind: ErrorKind::NoHello, detail };
+    let fault = StartFault::new(ErrorKind::NoHello, detail);
     assert_eq!(rig.wait(MS), [Effect::Kill { epoch: 1 }, Effect::Started(Err(fault))]);
 
     let mut rig = rig_with(policy());

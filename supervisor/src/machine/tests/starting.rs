@@ -196,10 +196,10 @@ fn an_exit_before_hello_is_answered_at_once_with_its_status() {
     let mut rig = rig();
     rig.give(Input::Start);
     let out = rig.exited(Exit::Code(3));
-    let expected = StartFault {
-        kind: ErrorKind::ExitedBeforeHello,
-        detail: "the host exited with status 3 before it said hello".to_owned(),
-    };
+    let expected = StartFault::new(
+        ErrorKind::ExitedBeforeHello,
+        "the host exited with status 3 before it said hello".to_owned(),
+    );
     assert_eq!(out, [Effect::Started(Err(expected))], "it was never registered");
     assert_eq!(rig.state(), HostState::BackingOff);
 }
@@ -210,7 +210,7 @@ fn no_hello_in_time_kills_answers_and_backs_off_once_the_child_is_dead() {
     rig.give(Input::Start);
     assert_eq!(rig.wait(secs(10) - MS), []);
     let out = rig.wait(MS);
-    let expected = StartFault { kind: ErrorKind::NoHello, detail: "no hello in 10.0 s".to_owned() };
+    let expected = StartFault::new(ErrorKind::NoHello, "no hello in 10.0 s".to_owned());
     assert_eq!(out, [Effect::Kill { epoch: 1 }, Effect::Started(Err(expected))]);
     assert_eq!(rig.state(), HostState::BackingOff);
     let late = Input::Hello { epoch: 1, verdict: Ok(()) };
@@ -242,10 +242,10 @@ fn a_child_that_dies_while_it_is_seeded_answers_the_start() {
     rig.give(Input::Hello { epoch: 1, verdict: Ok(()) });
     let out = rig.exited(Exit::Signal(11));
     assert_eq!(out[0], Effect::Unregister { epoch: 1 });
-    let expected = StartFault {
-        kind: ErrorKind::Crash,
-        detail: "the host was ended by signal 11 (SIGSEGV) while it was being seeded".to_owned(),
-    };
+    let expected = StartFault::new(
+        ErrorKind::Crash,
+        "the host was ended by signal 11 (SIGSEGV) while it was being seeded",
+    );
     assert_eq!(out[1..], [Effect::Started(Err(expected))]);
 }
 
