@@ -51,7 +51,10 @@ enum Command {
 fn main() -> ExitCode {
     // A guard is a process of its own: nothing of this program may run before it.
     turnhost_supervisor::guard_main();
-    let command = Cli::parse().command;
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refuse(&error),
+    };
     match command {
         Command::Run(args) => in_front(|| run::main(args)),
         Command::Supervise(args) => in_front(|| supervise::main(args)),
@@ -65,6 +68,21 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// Help, version or a wrong command line, as clap says it; with the two usual causes where a word of `run` is too many.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.print().is_err() {
+        // Nobody can be told.
+    }
+    let of_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    if of_run && error.kind() == clap::error::ErrorKind::UnknownArgument {
+        say(EXTRA_WORD);
+    }
+    ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::ENDED })
+}
+
+const EXTRA_WORD: &str =
+    "put a prompt of several words in quotes, and a program behind --: turnhost run -- sh -c 'echo hi'";
 
 /// Runs a command that owns a host, behind an init of its own where it is pid 1.
 fn in_front(command: impl FnOnce() -> ExitCode) -> ExitCode {

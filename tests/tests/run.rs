@@ -354,3 +354,13 @@ fn any_number_runs_side_by_side() {
         assert_eq!(process.wait_exit(), Ended::Code(0), "{}", process.stderr());
     }
 }
+
+#[test]
+fn a_word_too_many_is_a_usage_error_that_says_where_prompts_and_programs_go() {
+    let scenario = Scenario::new();
+    for words in [&["hello", "there"][..], &["sh", "-c", "echo hi"]] {
+        let (ended, process) = finished(&scenario, words);
+        assert_eq!(ended, Ended::Code(2), "{words:?}");
+        process.wait_stderr("put a prompt of several words in quotes, and a program behind --");
+    }
+}
