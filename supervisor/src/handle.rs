@@ -481,6 +481,15 @@ impl HostSupervisor {
         summary
     }
 
+    /// Waits until a call can be handed in at once, behind every caller that waits already. Whoever makes many calls
+    /// beside one another, and polls each for the first time right after this, has them taken in that order.
+    pub async fn room(&self) {
+        if let Some(commands) = &self.inner.commands {
+            // The place is given back: nobody else takes it before a caller that polls its call now.
+            drop(commands.reserve().await);
+        }
+    }
+
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, CallError> {
         let (reply, answer) = oneshot::channel();
         let Some(commands) = &self.inner.commands else { return Err(CallError::gone()) };

@@ -95,24 +95,29 @@ fn a_turn_is_accepted_first_and_then_streams_to_its_one_end() {
 
 #[test]
 fn submits_reach_the_host_in_the_order_of_the_input() {
-    let scenario = Scenario::new();
-    let count = 50;
+    // More than the queue of the supervisor holds, and more than one turn of a runtime takes.
+    let sent: Vec<String> = (0..1000).map(|n| format!("turn {n}")).collect();
     let mut steps = vec![json!({"hello": {}})];
-    steps.extend((0..count).map(|n| json!({"expect": "turn.start", "bind": format!("t{n}")})));
-    let heard: Vec<String> = (0..count).map(|n| format!("$t{n}.request_id")).collect();
+    steps.extend((0..sent.len()).map(|n| json!({"expect": "turn.start", "bind": format!("t{n}")})));
+    let heard: Vec<String> = (0..sent.len()).map(|n| format!("$t{n}.request_id")).collect();
     steps.push(json!({"frame": {"type": "rpc", "sid": "s", "message": {"heard": heard}}}));
     steps.push(json!({"serve": true}));
-    let mut supervise = over_faulty(&scenario, &[], &steps);
-    let sent: Vec<String> = (0..count).map(|n| format!("turn {n}")).collect();
-    // All in one write: none waits for the answer of the one before, and the host is not even started.
+    // All in one write: none waits for the answer of the one before.
     let lines: String = sent
         .iter()
         .map(|id| format!("{}\n", json!({"id": id, "op": "submit_turn", "sid": "s", "request_id": id})))
         .collect();
-    supervise.process.send_bytes(lines.as_bytes());
-    let heard = supervise.event("rpc", |event| event["message"]["heard"].is_array());
-    assert_eq!(heard["message"]["heard"], json!(sent));
-    assert_eq!(supervise.finish(), Ended::Code(0));
+    for host_is_ready in [false, true] {
+        let scenario = Scenario::new();
+        let mut supervise = over_faulty(&scenario, &[], &steps);
+        if host_is_ready {
+            supervise.start();
+        }
+        supervise.process.send_bytes(lines.as_bytes());
+        let heard = supervise.event("rpc", |event| event["message"]["heard"].is_array());
+        assert_eq!(heard["message"]["heard"], json!(sent), "ready: {host_is_ready}");
+        assert_eq!(supervise.finish(), Ended::Code(0));
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, unconstrained};
 use turnhost_protocol::{ErrorKind, RawJson, RequestId};
 use turnhost_supervisor::{
     CallError, Config, EventStream, HostSupervisor, StopOptions, TurnHandle, TurnPhase, Wire,
@@ -99,7 +99,7 @@ impl Service {
                 () = reader_gone.wait() => break End::OutputClosed,
                 Some(_) = service.tasks.join_next() => {}
                 () = service.output.closed() => break End::OutputClosed,
-                next = next_input(&mut taken, &mut input, &service.open_answers) => match next {
+                next = next_input(&mut taken, &mut input, &service.open_answers, &service.supervisor) => match next {
                     Some((item, permit)) => service.take(item, permit).await,
                     None => break End::Input,
                 },
@@ -181,7 +181,8 @@ impl Service {
     /// Polls once, so that what is asked is asked in the order of the input, and leaves the rest to a task.
     async fn begin(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(work);
-        let first = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
+        // With a budget of the task's that is used up it would wait before it has asked for anything.
+        let first = unconstrained(poll_fn(|context| Poll::Ready(work.as_mut().poll(context)))).await;
         if first.is_pending() {
             self.tasks.spawn(work);
         }
@@ -211,17 +212,20 @@ fn read(item: Input) -> Result<(OpId, Op), Vec<u8>> {
     }
 }
 
-/// Takes the next line once its answer may wait. What was taken is kept where the caller can find it when this future
+/// Takes the next line once its answer may wait and the supervisor can take it. What was taken is kept where the caller can find it when this future
 /// is dropped.
 async fn next_input(
     taken: &mut Option<Input>,
     input: &mut mpsc::Receiver<Input>,
     open_answers: &Arc<Semaphore>,
+    supervisor: &HostSupervisor,
 ) -> Option<(Input, OwnedSemaphorePermit)> {
     if taken.is_none() {
         *taken = Some(input.recv().await?);
     }
     let permit = Arc::clone(open_answers).acquire_owned().await.ok()?;
+    // Without it an operation would wait for its place in a task, and a later one could find it free.
+    supervisor.room().await;
     Some((taken.take()?, permit))
 }
 
