@@ -62,3 +62,22 @@ fn an_agent_of_ones_own_is_driven_as_any_host() {
     assert_eq!(supervise.finish(), Ended::Code(0));
     scenario.wait_nothing_left();
 }
+
+#[test]
+fn the_ten_lines_of_python_in_the_readme_stream_a_turn() {
+    let readme = include_str!("../../README.md");
+    let (_, rest) = readme.split_once("```python\n").expect("a Python program");
+    let (program, _) = rest.split_once("```").expect("its end");
+    let scenario = Scenario::new();
+    let binaries = binary("turnhost").parent().map(std::path::Path::to_path_buf).expect("a folder");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut python = scenario
+        .launch(std::path::Path::new("python3"))
+        .args(["-c", program])
+        .env("PATH", format!("{}:{path}", binaries.display()))
+        .start();
+    python.wait_stdout_end();
+    assert_eq!(python.wait_exit(), Ended::Code(0), "{}", python.stderr());
+    assert_eq!(python.strays(), [answer("s")]);
+    scenario.wait_nothing_left();
+}
