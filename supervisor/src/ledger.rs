@@ -3,7 +3,7 @@
 //! A session that was seeded through the supervisor has a record: the seed, and what turns and controls made of it
 //! since. Any other is only known to have run, to tell its next turn that the history is gone.
 
-use crate::command::SeedRecord;
+use crate::command::{FrameFields, SeedRecord};
 use std::collections::HashMap;
 use turnhost_protocol::frame::ControlAck;
 use turnhost_protocol::{RawJson, Route, RouteClass, SessionId};
@@ -11,9 +11,9 @@ use turnhost_protocol::{RawJson, Route, RouteClass, SessionId};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of history kept of one session.
+/// Bytes kept of one session: its history and the other fields of its seed.
 pub(crate) const SESSION_BYTES: usize = 8 * 1024 * 1024;
-/// Bytes of history kept of all.
+/// Bytes kept of all.
 pub(crate) const TOTAL_BYTES: usize = 128 * 1024 * 1024;
 /// Sessions remembered.
 pub(crate) const SESSIONS: usize = 16 * 1024;
@@ -54,7 +54,10 @@ struct Entry {
 #[derive(Debug)]
 struct Record {
     seed: SeedRecord,
+    /// Of the history.
     bytes: usize,
+    /// Of the other fields.
+    field_bytes: usize,
     /// The history is whole. If not, it is what is known of its beginning, perhaps nothing.
     complete: bool,
 }
@@ -84,11 +87,17 @@ impl Ledger {
 
     /// A seed was accepted by the host of `epoch`.
     pub(crate) fn seeded(&mut self, sid: &SessionId, epoch: u64, seed: SeedRecord) {
-        let bytes = bytes_of(&seed.history);
+        let record = Record {
+            bytes: bytes_of(&seed.history),
+            field_bytes: bytes_of_fields(&seed.fields),
+            seed,
+            complete: true,
+        };
         let entry = self.entry(sid);
         entry.in_host = epoch;
-        let old = entry.record.replace(Record { seed, bytes, complete: true });
-        self.bytes = self.bytes + bytes - old.map_or(0, |old| old.bytes);
+        let bytes = record.all_bytes();
+        let old = entry.record.replace(record);
+        self.bytes = self.bytes + bytes - old.map_or(0, |old| old.all_bytes());
         self.bound(sid);
     }
 
@@ -114,6 +123,10 @@ impl Ledger {
         let Some(record) = self.current(sid, epoch) else { return };
         if let Some(Ok(key)) = ack.session_key.as_ref().map(RawJson::from_value) {
             record.seed.fields.insert("session_key".to_owned(), key);
+            let bytes = bytes_of_fields(&record.seed.fields);
+            let before = std::mem::replace(&mut record.field_bytes, bytes);
+            self.bytes = self.bytes + bytes - before;
+            self.bound(sid);
         }
         let route = ack.route_name.as_deref().and_then(Route::from_name);
         if let Some(messages) = &ack.messages {
@@ -202,22 +215,39 @@ impl Ledger {
     }
 
     fn bound(&mut self, changed: &SessionId) {
-        let over = |record: &Record| record.bytes > self.bounds.session_bytes;
-        if self.sessions.get(changed).and_then(|entry| entry.record.as_ref()).is_some_and(over) {
+        let limit = self.bounds.session_bytes;
+        if self.record(changed).is_some_and(|record| record.all_bytes() > limit) {
             self.forget(changed);
         }
+        if self.record(changed).is_some_and(|record| record.all_bytes() > limit) {
+            self.forget_seed(changed);
+        }
         while self.bytes > self.bounds.total_bytes {
-            let Some(oldest) =
-                self.oldest(|entry| entry.record.as_ref().is_some_and(|record| record.bytes > 0))
-            else {
+            let with_history =
+                self.oldest(|entry| entry.record.as_ref().is_some_and(|record| record.bytes > 0));
+            if let Some(oldest) = with_history {
+                self.forget(&oldest);
+            } else if let Some(oldest) = self.oldest(|entry| entry.record.is_some()) {
+                self.forget_seed(&oldest);
+            } else {
                 break;
-            };
-            self.forget(&oldest);
+            }
         }
         while self.sessions.len() > self.bounds.sessions {
             let Some(oldest) = self.oldest(|_| true) else { break };
-            self.forget(&oldest);
+            self.forget_seed(&oldest);
             self.sessions.remove(&oldest);
+        }
+    }
+
+    fn record(&self, sid: &SessionId) -> Option<&Record> {
+        self.sessions.get(sid)?.record.as_ref()
+    }
+
+    /// Nothing is kept of the session but that it ran.
+    fn forget_seed(&mut self, sid: &SessionId) {
+        if let Some(record) = self.sessions.get_mut(sid).and_then(|entry| entry.record.take()) {
+            self.bytes -= record.all_bytes();
         }
     }
 
@@ -225,6 +255,16 @@ impl Ledger {
         let candidates = self.sessions.iter().filter(|(_, entry)| wanted(entry));
         candidates.min_by_key(|(_, entry)| entry.used).map(|(sid, _)| sid.clone())
     }
+}
+
+impl Record {
+    fn all_bytes(&self) -> usize {
+        self.bytes + self.field_bytes
+    }
+}
+
+fn bytes_of_fields(fields: &FrameFields) -> usize {
+    fields.iter().map(|(name, value)| name.len() + value.as_str().len()).sum()
 }
 
 fn bytes_of(messages: &[RawJson]) -> usize {

@@ -119,12 +119,44 @@ fn a_history_over_the_bound_is_not_kept() {
     let mut ledger = seeded(bounds, &["a"]);
     ledger.turn_ended(&"s".into(), 1, Some(&messages(&["x".repeat(100).as_str()])));
     assert_eq!(history(&ledger), None);
-    assert_eq!(ledger.bytes, 0);
+    assert_eq!(ledger.bytes, bytes_of_fields(&seed(&[]).fields), "the seed's other fields stay");
+}
+
+#[test]
+fn fields_of_a_seed_count_as_its_history_does() {
+    let big = |sid: &str, bytes: usize| {
+        let mut record = seed(&["a"]);
+        record.fields.insert("attached".to_owned(), RawJson::from_value(&"x".repeat(bytes)).unwrap());
+        (SessionId::from(sid), record)
+    };
+    let mut ledger = Ledger::new(Bounds { session_bytes: 1000, total_bytes: 3000, ..Bounds::default() });
+    let (sid, record) = big("s", 2000);
+    ledger.seeded(&sid, 1, record);
+    assert_eq!(ledger.bytes, 0, "more than a session may have");
+    assert_eq!(ledger.records().count(), 0);
+    assert_eq!(ledger.turn_begins(&sid, 1, false), Beginning::Continued, "its host has it");
+    assert_eq!(ledger.turn_begins(&sid, 2, false), Beginning::Lost, "the next one has not");
+    for n in 0..100 {
+        let (sid, record) = big(&n.to_string(), 800);
+        ledger.seeded(&sid, 1, record);
+        assert!(ledger.bytes <= 3000, "{}", ledger.bytes);
+    }
+    assert_eq!(ledger.records().count(), 3);
+    for n in 0..100 {
+        ledger.control_acked(
+            &"99".into(),
+            1,
+            &ControlAck { session_key: Some("k".repeat(n)), ..ack("session.save") },
+        );
+    }
+    let held: usize =
+        ledger.sessions.values().filter_map(|entry| entry.record.as_ref()).map(Record::all_bytes).sum();
+    assert_eq!(ledger.bytes, held);
 }
 
 #[test]
 fn of_too_many_bytes_the_least_recently_used_session_is_given_up() {
-    let bounds = Bounds { total_bytes: 150, ..Bounds::default() };
+    let bounds = Bounds { total_bytes: 200, ..Bounds::default() };
     let mut ledger = Ledger::new(bounds);
     let big = "x".repeat(30);
     for sid in ["a", "s", "b"] {
@@ -152,7 +184,8 @@ fn sessions_are_bounded() {
         ledger.seeded(&sid, 1, seed(&["a"]));
     }
     assert_eq!(ledger.sessions.len(), 10);
-    assert_eq!(ledger.bytes, 10 * message("a").as_str().len());
+    let each = message("a").as_str().len() + bytes_of_fields(&seed(&[]).fields);
+    assert_eq!(ledger.bytes, 10 * each);
 }
 
 #[test]
