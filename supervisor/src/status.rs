@@ -220,7 +220,7 @@ pub struct HostStatus {
     pub last_exit: Option<LastExit>,
     /// Milliseconds since the last heartbeat.
     pub last_heartbeat_ms_ago: Option<u64>,
-    /// Open turns of which the host was given at least a byte.
+    /// Open turns that do not wait for a host: they are on their way to it, or there.
     pub active_turns: usize,
     /// What is open.
     pub open: OpenRequests,

@@ -154,7 +154,9 @@ impl Parts {
             }
         }
         // In uninterruptible sleep it may take its time; the thread has nothing else to do.
-        let _ = waitid(WaitId::PidFd(self.child.as_fd()), WaitIdOptions::EXITED);
+        while let Err(rustix::io::Errno::INTR) =
+            waitid(WaitId::PidFd(self.child.as_fd()), WaitIdOptions::EXITED)
+        {}
     }
 }
 
