@@ -1,6 +1,7 @@
 //! Endings, to those who wait for them.
 
 use super::{Actor, HostReply, Waiter};
+use crate::command::FrameFields;
 use crate::endings::{Failure, interrupted_unsent};
 use crate::error::CallError;
 use crate::events::{HostNotice, ProtocolErrorKind};
@@ -10,7 +11,7 @@ use crate::mailbox::Permit;
 use crate::status::LastExit;
 use crate::turn::{TurnOutcome, Wire};
 use turnhost_protocol::frame::{SessionSeeded, TurnError};
-use turnhost_protocol::{ErrorKind, FailReason, HostEvent, SessionId};
+use turnhost_protocol::{ErrorKind, FailReason, HostEvent, RawJson, SessionId};
 
 impl Actor {
     pub(super) fn resolve(&mut self, waiter: Waiter, ending: Ending<HostReply>) {
@@ -45,7 +46,11 @@ impl Actor {
             }
             Ending::Reply(HostReply { frame: HostEvent::TurnError(error), text }) => {
                 self.note_host_error(&sid, epoch, &error);
-                TurnOutcome::failed(error, text)
+                if error.reason.is_some() {
+                    TurnOutcome::failed(error, text)
+                } else {
+                    with_reason(error, text)
+                }
             }
             Ending::InterruptedUnsent => interrupted_unsent(&sid, &request_id),
             Ending::TurnFailed { reason, turn_started, exit, detail, epoch: failed_in } => {
@@ -244,4 +249,15 @@ fn refused_by_host(message: &str) -> CallError {
 fn wrong_answer(frame: &HostEvent) -> CallError {
     let text = format!("the host answered with {}, which does not answer this", frame.type_name());
     CallError::new(ErrorKind::ControlFailed, text)
+}
+
+/// A host's `turn.error` without a reason reads `exception` for everyone, those who see only its text included.
+fn with_reason(mut error: TurnError, text: String) -> TurnOutcome {
+    let reason = FailReason::Exception.as_str();
+    error.reason = Some(reason.to_owned());
+    let named = serde_json::from_str::<FrameFields>(&text).ok().and_then(|mut fields| {
+        fields.insert("reason".to_owned(), RawJson::from_value(reason).ok()?);
+        serde_json::to_string(&fields).ok()
+    });
+    TurnOutcome::failed(error, named.unwrap_or(text))
 }

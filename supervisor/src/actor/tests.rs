@@ -487,6 +487,28 @@ async fn only_the_first_terminal_frame_counts() {
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_hosts_error_without_a_reason_reads_exception_in_its_text_too_and_is_else_unchanged() {
+    for reason in ["", r#","reason":null"#] {
+        rig(config(), async move |mut rig| {
+            let mut host = rig.started().await;
+            let turn = rig.supervisor.submit_turn(turn("s", "r")).await.unwrap();
+            host.expect("turn.start").await;
+            let frame = format!(r#"{{"type":"turn.error","request_id":"r","message":"m","n":1.50{reason}}}"#);
+            host.raw(format!("{frame}\n")).await;
+            let outcome = turn.outcome().await;
+            assert_eq!(outcome.fail_reason(), Some(FailReason::Exception));
+            assert!(outcome.to_json().contains(r#""n":1.50"#), "{}", outcome.to_json());
+            let expected = json!({
+                "type": "turn.error", "request_id": "r", "message": "m", "n": 1.5, "reason": "exception"
+            });
+            assert_eq!(serde_json::from_str::<Value>(outcome.to_json()).unwrap(), expected);
+            assert_eq!(rig.supervisor.status().await.unwrap().counters.protocol_errors, 1);
+        })
+        .await;
+    }
+}
+
 async fn reaches(rig: &Rig, state: HostState) {
     let mut watch = rig.supervisor.watch();
     while watch.current().state != state {
