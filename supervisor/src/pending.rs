@@ -235,13 +235,13 @@ impl<W> Pending<W> {
         self.turns
     }
 
-    /// All of them for people, oldest first. `taking_input`: a child takes what is unsent.
-    pub(crate) fn describe(&self, taking_input: bool) -> Vec<OpenRequest<'_>> {
+    /// All of them for people, oldest first.
+    pub(crate) fn describe(&self) -> Vec<OpenRequest<'_>> {
         let mut all: Vec<&Entry<W>> = self.entries.values().collect();
         all.sort_unstable_by_key(|entry| entry.arrival);
         let phase = |entry: &Entry<W>| match entry.progress {
-            Progress::Unsent(_) if !taking_input => OpenPhase::Waiting,
-            Progress::Unsent(_) | Progress::Written => OpenPhase::Sent,
+            Progress::Unsent(_) => OpenPhase::Waiting,
+            Progress::Written => OpenPhase::Sent,
             Progress::Started => OpenPhase::Started,
         };
         all.into_iter()

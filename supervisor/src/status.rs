@@ -132,9 +132,9 @@ impl StateWatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnPhase {
-    /// It waits for a child; nothing of it was handed to the pipe.
+    /// It waits: in a status, no byte of it was handed to a child; in the answer to a submit, no child is ready.
     Waiting,
-    /// A child is ready and it is on its way to it, or there.
+    /// In a status, at least a byte was handed over; in the answer to a submit, a child is ready and it is next in line.
     Sent,
     /// The host said `turn.started`.
     Started,
@@ -220,7 +220,7 @@ pub struct HostStatus {
     pub last_exit: Option<LastExit>,
     /// Milliseconds since the last heartbeat.
     pub last_heartbeat_ms_ago: Option<u64>,
-    /// Open turns that do not wait for a host: they are on their way to it, or there.
+    /// Open turns of which the host was handed at least a byte.
     pub active_turns: usize,
     /// What is open.
     pub open: OpenRequests,

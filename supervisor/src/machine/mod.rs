@@ -276,7 +276,7 @@ impl<W, R> Machine<W, R> {
 
     /// Every open request, in order of arrival.
     pub(crate) fn open_requests(&self) -> Vec<OpenRequest<'_>> {
-        self.pending.describe(self.takes_input())
+        self.pending.describe()
     }
 
     fn is_live(&self, epoch: u64) -> bool {

@@ -233,9 +233,9 @@ pub(crate) struct OpenRequest<'a> {
 /// How far an open request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenPhase {
-    /// It waits for a child.
+    /// No byte of it was handed to a child: a crash takes nothing from it.
     Waiting,
-    /// It is on its way to the child, or was handed over.
+    /// At least a byte was handed over.
     Sent,
     /// Its `turn.started` was seen.
     Started,

@@ -493,7 +493,6 @@ impl World {
             let phase = match given.handed {
                 Some(_) if given.started => OpenPhase::Started,
                 Some(_) => OpenPhase::Sent,
-                None if self.machine.has_outgoing() => OpenPhase::Sent,
                 None => OpenPhase::Waiting,
             };
             assert_eq!(open.phase, phase, "{open:?}");

@@ -280,8 +280,9 @@ fn open_requests_are_shown_in_order_of_arrival_with_their_phase() {
     assert_eq!(open, expected);
     assert_eq!((rig.machine.pending.turns(), rig.machine.pending.unsent_count()), (1, 2));
     rig.hello();
-    assert_eq!(rig.open(), [("b".to_owned(), OpenPhase::Sent), ("a".to_owned(), OpenPhase::Sent)]);
+    assert_eq!(rig.open(), [("b".to_owned(), OpenPhase::Waiting), ("a".to_owned(), OpenPhase::Waiting)]);
     rig.write_all();
+    assert_eq!(rig.open(), [("b".to_owned(), OpenPhase::Sent), ("a".to_owned(), OpenPhase::Sent)]);
     rig.started("b");
     assert_eq!(rig.open(), [("b".to_owned(), OpenPhase::Started), ("a".to_owned(), OpenPhase::Sent)]);
     assert_eq!((rig.machine.pending.turns(), rig.machine.pending.unsent_count()), (1, 0));
