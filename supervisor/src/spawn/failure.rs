@@ -102,8 +102,9 @@ pub(super) fn guard_silent(program: &Path, how: Silence) -> SpawnError {
         Silence::Ended(Exit::Code(exit::NO_HOST)) => {
             (false, format!("the guard {program} was told to end before it had a host; it is tried again"))
         }
+        // A program that is no guard runs to its own end each time: trying again only repeats what it does.
         Silence::Ended(Exit::Code(code)) => {
-            (false, format!("{program} ended with {code} instead of answering as a guard; {forgot}"))
+            (true, format!("{program} ended with {code} instead of answering as a guard; {forgot}"))
         }
         Silence::Ended(Exit::Signal(signal)) => {
             (false, format!("the guard {program} was ended by signal {signal}; it is tried again"))
@@ -180,7 +181,7 @@ mod tests {
             (Silence::Ended(Exit::Code(exit::WRONG_VERSION)), true, "another version"),
             (Silence::Ended(Exit::Code(exit::NO_SETUP)), false, "tried again"),
             (Silence::Ended(Exit::Code(exit::NO_HOST)), false, "told to end"),
-            (Silence::Ended(Exit::Code(2)), false, "guard_main()"),
+            (Silence::Ended(Exit::Code(2)), true, "guard_main()"),
             (Silence::Ended(Exit::Signal(2)), false, "signal 2"),
             (Silence::Ended(Exit::Unknown), false, "tried again"),
             (Silence::Nonsense, true, "guard_main()"),
