@@ -381,7 +381,7 @@ async fn a_program_that_is_no_guard_is_refused_with_the_reason() {
         }
     };
     let (permanent, detail) = refuse("/bin/true").await;
-    assert!(!permanent && detail.contains("guard_main()"), "{detail}");
+    assert!(permanent && detail.contains("guard_main()"), "{detail}");
     let (permanent, detail) = refuse("/nonexistent/turnhost").await;
     assert!(permanent && detail.contains("/nonexistent/turnhost") && detail.contains("(ENOENT)"), "{detail}");
 
