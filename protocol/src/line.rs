@@ -1,6 +1,7 @@
 //! Bytes to lines, bounded: the same decoder at both ends.
 
 use crate::limits::OVERSIZE_KEPT_BYTES;
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// One item of a byte stream. Refused input is an item too, never an error that ends the stream.
@@ -56,8 +57,8 @@ struct Oversize {
     state: Skip,
     bytes: u64,
     head: Vec<u8>,
-    /// Up to twice as much as is kept, so that its front is cut off only now and then.
-    tail: Vec<u8>,
+    /// A ring, so that cutting its front off does not move the rest.
+    tail: VecDeque<u8>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -215,8 +216,8 @@ impl LineDecoder {
             }
             Found::SkippedOversize => {
                 self.oversize.state = Skip::Given;
-                let Oversize { bytes, head, tail, state: _ } = &self.oversize;
-                Line::Oversize { bytes: *bytes, head, tail: last(tail) }
+                let Oversize { bytes, head, tail, state: _ } = &mut self.oversize;
+                Line::Oversize { bytes: *bytes, head, tail: tail.make_contiguous() }
             }
         }
     }
@@ -229,10 +230,9 @@ impl Oversize {
         let (head, rest) = bytes.split_at(head_room.min(bytes.len()));
         self.head.extend_from_slice(head);
         let rest = last(rest);
-        if self.tail.len() + rest.len() > 2 * OVERSIZE_KEPT_BYTES {
-            self.tail.drain(..self.tail.len() - OVERSIZE_KEPT_BYTES.min(self.tail.len()));
-        }
-        self.tail.extend_from_slice(rest);
+        let excess = (self.tail.len() + rest.len()).saturating_sub(OVERSIZE_KEPT_BYTES);
+        self.tail.drain(..excess);
+        self.tail.extend(rest);
     }
 }
 

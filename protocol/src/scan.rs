@@ -91,8 +91,8 @@ fn scan_string(bytes: &[u8], mut at: usize, repairs: &mut Repairs<'_>) -> Result
                 // Whatever follows is looked at on its own: a control character may stand there.
                 Some(_) | None => at += 1,
             },
-            0x00..=0x1f => return Err(ScanError::ControlCharacter),
-            _ => at += 1,
+            // Nothing else ends what is plain.
+            _ => return Err(ScanError::ControlCharacter),
         }
     }
 }
@@ -100,10 +100,13 @@ fn scan_string(bytes: &[u8], mut at: usize, repairs: &mut Repairs<'_>) -> Result
 /// Walks the escape `\uXXXX` at `at`, or a pair of them; a half of a pair alone is repaired.
 fn scan_unicode_escape(bytes: &[u8], at: usize, repairs: &mut Repairs<'_>) -> usize {
     match unicode_escape(bytes, at) {
-        Some(0xd800..=0xdbff) => match unicode_escape(bytes, at + ESCAPE_LEN) {
-            Some(0xdc00..=0xdfff) => return at + 2 * ESCAPE_LEN,
-            Some(_) | None => repairs.replace(at, at + ESCAPE_LEN),
-        },
+        Some(0xd800..=0xdbff) => {
+            let second = at + ESCAPE_LEN;
+            match unicode_escape(bytes, second) {
+                Some(0xdc00..=0xdfff) => return second + ESCAPE_LEN,
+                Some(_) | None => repairs.replace(at, second),
+            }
+        }
         Some(0xdc00..=0xdfff) => repairs.replace(at, at + ESCAPE_LEN),
         Some(_) => {}
         // Malformed: left for the parser to refuse.

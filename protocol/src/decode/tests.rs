@@ -129,6 +129,7 @@ fn a_known_field_twice_is_refused_and_an_unknown_one_is_not() {
 #[test]
 fn what_is_no_json_is_told_from_what_is_no_object_and_from_text() {
     use DecodeErrorKind::{Json, NotObject};
+    let deep_text = format!("trace {}", "[".repeat(129));
     for (line, kind, looks_like_frame) in [
         (r#"{"type":"hb","progress_counter":NaN}"#, Json, true),
         (r#"{"type":"hb","rss_mb":Infinity}"#, Json, true),
@@ -148,6 +149,7 @@ fn what_is_no_json_is_told_from_what_is_no_object_and_from_text() {
         ("server running on stdio...", Json, false),
         ("\u{1b}[0m", Json, false),
         ("a \"quoted\ttab\"", Json, false),
+        (&*deep_text, Json, false),
     ] {
         let error = event_error(line);
         assert_eq!((error.kind, error.looks_like_frame), (kind, looks_like_frame), "{line}");
@@ -183,9 +185,12 @@ fn a_line_that_cannot_be_parsed_still_tells_whose_it_is() {
 
 #[test]
 fn depth_is_refused_in_every_shape_that_can_be_json() {
-    for line in
-        ["[".repeat(200_000), r#"{"a":"#.repeat(200_000), format!("{}{}", "[".repeat(129), "]".repeat(129))]
-    {
+    for line in [
+        "[".repeat(200_000),
+        r#"{"a":"#.repeat(200_000),
+        format!("{}{}", "[".repeat(129), "]".repeat(129)),
+        format!(r#"{}{{"type":"delta","request_id":"r1"}}"#, "[".repeat(129)),
+    ] {
         let error = event_error(&line);
         assert_eq!((error.kind, &*error.detail), (DecodeErrorKind::Depth, "nested deeper than 128"));
         assert!(error.looks_like_frame);
@@ -239,11 +244,14 @@ fn a_frame_behind_text_is_salvaged_if_it_ends_no_turn() {
 
 #[test]
 fn the_end_of_a_turn_behind_text_is_not_believed() {
+    let deep = format!(r#"debug {{"type":"turn.end","request_id":"r1","sid":"s1","a":{}"#, "[".repeat(129));
     for line in [
         r#"debug {"type":"turn.end","request_id":"r1","sid":"s1"}"#,
         r#"debug {"type":"turn.error","request_id":"r1","sid":"s1","message":"x"}"#,
         r#"debug {"type":"turn.end","request_id":"r1","sid":"s1","interrupted":"maybe"}"#,
         r#"debug {"type":"turn.end","request_id":"r1","request_id":"r1","sid":"s1"}"#,
+        r#"debug {"type":"turn.end","request_id":"r1","sid":"s1","interrupted":7,"a":{"type":"b"}}"#,
+        &*deep,
         r#"{"type":"delta","request_id":"r0","te{"type":"turn.end","request_id":"r1","sid":"s1"}"#,
         r#"{"type":"hb"}{"type":"turn.end","request_id":"r1","sid":"s1"}"#,
         r#"got {"type":"hb"} and {"type":"turn.end","request_id":"r1","sid":"s1"}"#,
@@ -255,6 +263,15 @@ fn the_end_of_a_turn_behind_text_is_not_believed() {
         assert!(error.is_terminal(), "{line}");
         assert!(error.detail.ends_with(" behind other text on one line"), "{}", error.detail);
     }
+}
+
+#[test]
+fn a_broken_frame_that_ends_no_turn_stays_text_behind_text() {
+    let broken = r#"{"type":"delta","request_id":"r1","seq":"x"}"#;
+    assert!(!event_error(broken).is_terminal());
+    assert!(!event_error("{}").is_terminal(), "an unknown type ends nothing");
+    let error = event_error(&format!("debug {broken}"));
+    assert_eq!((error.kind, error.looks_like_frame), (DecodeErrorKind::Json, false));
 }
 
 #[test]
@@ -305,6 +322,10 @@ fn identifiers_of_commands_are_bounded() {
         (DecodeErrorKind::BadField, "bad field `request_id`: longer than 1024 bytes")
     );
     assert_eq!((error.request_id, error.sid), (None, Some("s".into())), "an answer must fit");
+    let long_sid = line(1).replace(r#""s""#, &format!(r#""{}""#, "s".repeat(MAX_ID_BYTES + 1)));
+    let error = decode_command(long_sid.as_bytes()).unwrap_err();
+    assert_eq!(error.detail, "bad field `sid`: longer than 1024 bytes");
+    assert_eq!((error.request_id, error.sid), (Some("x".into()), None), "an answer must fit");
     let broken = format!("{} x", line(MAX_ID_BYTES + 1));
     assert_eq!(decode_command(broken.as_bytes()).unwrap_err().request_id, None);
 }
@@ -323,6 +344,14 @@ fn what_an_error_says_is_short_however_long_the_line() {
         assert!(error.detail.len() < 1000, "{}", error.detail);
         assert!(error.frame_type.is_none_or(|name| name.len() <= SHOWN_BYTES));
     }
+}
+
+#[test]
+fn a_reader_says_what_it_expected() {
+    let no_object = for_each_field("[]", |_, _| {}).unwrap_err().to_string();
+    assert!(no_object.contains("expected an object"), "{no_object}");
+    let no_string = serde_json::from_str::<Str<'_>>("5").map(|Str(text)| text).unwrap_err().to_string();
+    assert!(no_string.contains("expected a string"), "{no_string}");
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn a_line_without_end_is_never_buffered() {
         decoder.commit(read);
         assert_eq!(decoder.next_line(), None);
         let held = decoder.buf.capacity() + decoder.oversize.tail.len() + decoder.oversize.head.len();
-        assert!(held <= limit + read + 3 * OVERSIZE_KEPT_BYTES, "{held} bytes are held");
+        assert!(held <= limit + read + 2 * OVERSIZE_KEPT_BYTES, "{held} bytes are held");
     }
     assert_eq!(decoder.pending_bytes(), 1000 * read as u64);
     decoder.push(b"\n{}\n");
@@ -143,6 +143,56 @@ fn a_buffer_that_grew_for_one_long_line_is_given_back() {
     decoder.push(b" and ended\n");
     assert!(decoder.buf.capacity() < KEPT_CAPACITY, "{} bytes are held", decoder.buf.capacity());
     assert_eq!(decoder.next_line(), Some(Line::Complete(b"begun and ended")));
+}
+
+/// A decoder whose buffer has held one line of `bytes`, newline counted, and is empty again.
+fn emptied_after(bytes: usize) -> LineDecoder {
+    let mut decoder = LineDecoder::new(8 * KEPT_CAPACITY);
+    decoder.push(&[&b"x".repeat(bytes - 1)[..], b"\n"].concat());
+    assert!(matches!(decoder.next_line(), Some(Line::Complete(_))));
+    decoder
+}
+
+#[test]
+fn a_buffer_of_up_to_one_mebibyte_is_kept_for_the_next_lines() {
+    for bytes in [10, 4096, 1_048_576] {
+        assert_eq!(emptied_after(bytes).space(1).len(), bytes);
+    }
+}
+
+#[test]
+fn a_large_buffer_is_kept_as_long_as_a_read_needs_it() {
+    let bytes = 3 * KEPT_CAPACITY;
+    assert_eq!(emptied_after(bytes).space(KEPT_CAPACITY).len(), bytes);
+    assert_eq!(emptied_after(bytes).space(2 * KEPT_CAPACITY).len(), bytes);
+    assert_eq!(emptied_after(bytes).space(KEPT_CAPACITY - 1).len(), KEPT_CAPACITY - 1, "it is given back");
+}
+
+#[test]
+fn a_buffer_that_is_just_large_enough_does_not_grow() {
+    assert_eq!(emptied_after(10).space(10).len(), 10);
+}
+
+#[test]
+fn a_begun_line_is_not_moved_as_long_as_there_is_room_behind_it() {
+    let mut decoder = LineDecoder::new(100);
+    decoder.space(10)[..5].copy_from_slice(b"ab\ncd");
+    decoder.commit(5);
+    assert_eq!(decoder.next_line(), Some(Line::Complete(b"ab")));
+    assert_eq!(decoder.space(5).len(), 5, "the room behind it is enough");
+    assert_eq!(decoder.space(6).len(), 8, "the room of the line that was taken is needed");
+    decoder.push(b"e\n");
+    assert_eq!(decoder.next_line(), Some(Line::Complete(b"cde")));
+}
+
+#[test]
+fn an_oversize_line_that_was_given_is_pending_no_more() {
+    let mut decoder = LineDecoder::new(4);
+    decoder.push(b"too long");
+    assert_eq!(decoder.next_line(), None);
+    decoder.push(b" a line\nnew");
+    assert!(matches!(decoder.next_line(), Some(Line::Oversize { bytes: 15, .. })));
+    assert_eq!(decoder.pending_bytes(), 3, "those of the line behind it");
 }
 
 #[test]
@@ -176,10 +226,14 @@ fn a_long_line_in_one_byte_reads_takes_linear_time() {
     // 4 MiB by single bytes: looking at the begun line again for each would be 8 TiB.
     let len = 4 * 1024 * 1024;
     let mut decoder = LineDecoder::new(len);
+    let mut grown = 0;
     for _ in 0..len {
+        let before = decoder.buf.len();
         decoder.push(b"x");
+        grown += u32::from(decoder.buf.len() != before);
         assert_eq!(decoder.next_line(), None);
     }
+    assert!(grown <= 1 + len.ilog2(), "the buffer doubles: it grew {grown} times");
     decoder.push(b"\n");
     assert!(matches!(decoder.next_line(), Some(Line::Complete(bytes)) if bytes.len() == len));
 }
