@@ -69,6 +69,8 @@ fn raw_control_characters_are_refused_inside_strings_only() {
             let text = format!("[\"{}{}\"]", "x".repeat(padding), char::from(byte));
             assert_eq!(scan(text.as_bytes()), Err(ScanError::ControlCharacter), "{byte:#x} at {padding}");
         }
+        let run = format!("[\"{}\"]", char::from(byte).to_string().repeat(8));
+        assert_eq!(scan(run.as_bytes()), Err(ScanError::ControlCharacter), "{byte:#x} and nothing else");
         let outside = [b"[", &[byte][..], b"\"\"]"].concat();
         assert!(scan(&outside).is_ok(), "{byte:#x} outside");
         let escaped = [b"[\"\\", &[byte][..], b"\"]"].concat();
