@@ -44,6 +44,8 @@ fn an_escape_outside_a_string_or_cut_short_is_left_to_the_parser() {
     {
         assert_eq!(repaired(line.as_bytes()), (line.to_owned(), 0));
     }
+    let behind = format!(r#"["abc\u",{}"#, "[".repeat(128));
+    assert_eq!(scan(behind.as_bytes()), Err(ScanError::Depth), "the string ends at its quote");
 }
 
 #[test]
