@@ -178,8 +178,22 @@ mod tests {
         assert_eq!(identity.open().unwrap().pid(), own);
         let found = stat(own).unwrap();
         assert_eq!(found.ppid, i32::try_from(std::os::unix::process::parent_id()).unwrap());
-        assert_eq!(found.pgrp, rustix::process::getpgrp().as_raw_nonzero().get());
-        assert_eq!(found.session, rustix::process::getsid(None).unwrap().as_raw_nonzero().get());
+    }
+
+    #[test]
+    fn the_leader_of_a_session_is_that_of_its_group_too_and_its_children_name_it() {
+        let leader = Process::start("exec setsid sh -c 'sleep 1000; exit'");
+        eventually("the session and its member", || {
+            let session = stat(leader.pid()).is_some_and(|stat| stat.session == leader.pid());
+            session && !crate::tree::children(leader.pid()).is_empty()
+        });
+        let member = crate::tree::children(leader.pid())[0];
+        for (pid, ppid) in
+            [(leader.pid(), i32::try_from(std::process::id()).unwrap()), (member, leader.pid())]
+        {
+            let found = stat(pid).unwrap();
+            assert_eq!((found.ppid, found.pgrp, found.session), (ppid, leader.pid(), leader.pid()));
+        }
     }
 
     #[test]

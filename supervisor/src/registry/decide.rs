@@ -120,8 +120,9 @@ fn same_words(command_line: &[String], argv: &[String]) -> bool {
     }
 }
 
+/// Init adopts; a parent that reads as 0 lives outside our pid namespace, where an orphan would have gone to init.
 fn is_owner(parent: &Parent) -> bool {
-    parent.pid > 1 && !parent.adopts_orphans && parent.holds_pipes != Some(false)
+    parent.pid != 1 && !parent.adopts_orphans && parent.holds_pipes != Some(false)
 }
 
 #[cfg(test)]
@@ -312,7 +313,7 @@ mod tests {
             (parent(300, false, Some(false)), false),
             (parent(300, true, Some(true)), false),
             (parent(1, false, Some(true)), false),
-            (parent(0, false, None), false),
+            (parent(0, false, None), true),
         ] {
             let (recorded, mut facts) = peers();
             host(&mut facts).parent = parent;

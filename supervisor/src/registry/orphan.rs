@@ -5,7 +5,7 @@ use super::entry::Recorded;
 use crate::environment::OWNER_VARIABLE;
 use crate::spawn::strays::Strays;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use std::time::{Duration, Instant};
 use turnhost_os::identity::{ProcessHandle, Stat, machine_boot_id, stat};
 use turnhost_os::{ProcessIdentity, tree};
@@ -155,13 +155,13 @@ fn has_ended(process: &ProcessHandle, time: Duration) -> bool {
     }
 }
 
+/// A leader outside our pid namespace reads as 0, which `rustix` takes for impossible.
 fn own() -> Own {
-    let number = |pid: Option<Pid>| pid.map_or(0, |pid| pid.as_raw_nonzero().get());
     Own {
-        pid: number(Some(rustix::process::getpid())),
-        parent: number(rustix::process::getppid()),
-        group: number(Some(rustix::process::getpgrp())),
-        session: number(rustix::process::getsid(None).ok()),
+        pid: nix::unistd::getpid().as_raw(),
+        parent: nix::unistd::getppid().as_raw(),
+        group: nix::unistd::getpgrp().as_raw(),
+        session: nix::unistd::getsid(None).map_or(0, nix::unistd::Pid::as_raw),
     }
 }
 

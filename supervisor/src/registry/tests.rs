@@ -120,8 +120,8 @@ fn a_registered_pid_of_another_process_is_ignored_and_never_signalled() {
     other_boot["machine_boot_id"] = json!("another boot");
     let mut recorded_long_ago = peers(stranger.pid(), &["sleep", "1000"]);
     recorded_long_ago["started_at"] = json!(1.0);
-    let group = rustix::process::getpgrp().as_raw_nonzero().get();
-    let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get();
+    let group = nix::unistd::getpgrp().as_raw();
+    let parent = nix::unistd::getppid().as_raw();
     for file in [
         earlier_ticks,
         other_boot,
@@ -151,6 +151,33 @@ fn a_dead_host_and_a_zombie_are_not_running() {
     let fixture = Fixture::with_json(&file);
     assert_eq!(fixture.reconcile(), Ok(Reconciled::NotRunning));
     assert!(!fixture.path().exists());
+}
+
+#[test]
+fn a_supervisor_whose_session_and_group_have_leaders_outside_its_pid_namespace_reconciles() {
+    // A namespace of its own may be forbidden to this user.
+    let words = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    #[expect(clippy::disallowed_methods, reason = "the test's own process")]
+    let unshare = |argv: &[&std::ffi::OsStr]| {
+        let mut command = Command::new("unshare");
+        command.args(words).args(argv).stdin(Stdio::null());
+        command.output().unwrap()
+    };
+    if !unshare(&["true".as_ref()]).status.success() {
+        return;
+    }
+    let binary = std::env::current_exe().unwrap();
+    for test in [
+        "a_dead_host_and_a_zombie_are_not_running",
+        "an_orphan_of_the_peer_is_ended_with_its_session_and_descendants",
+    ] {
+        let name = format!("registry::tests::{test}");
+        // The shell is pid 1, so that the test is an ordinary process.
+        let argv = ["sh", "-c", "\"$0\" --exact \"$1\"; exit $?"].map(std::ffi::OsStr::new);
+        let output = unshare(&[&argv[..], &[binary.as_os_str(), name.as_ref()]].concat());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    }
 }
 
 #[test]
