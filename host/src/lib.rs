@@ -106,7 +106,7 @@ pub async fn serve(
     output: impl AsyncWrite + Unpin,
 ) {
     let (_open, outside) = tokio::sync::mpsc::channel(1);
-    let surroundings =
-        runtime::Surroundings { agents_on: tokio::runtime::Handle::current(), outside, owns_process: false };
+    let agents_on = tokio::runtime::Handle::current();
+    let surroundings = runtime::Surroundings { agents_on, outside, owns_process: false, process_guard: None };
     runtime::run(agents, options, input, output, surroundings).await;
 }

@@ -27,6 +27,16 @@ pub(crate) fn of_this_process() -> ParentGuard<impl Fn() -> i32> {
     ParentGuard { old, pidfd, current }
 }
 
+/// The process guard above this host, if it has one.
+///
+/// A guard that is stopped when its supervisor dies sees nothing; whoever notices the death continues it.
+pub(crate) fn process_guard() -> Option<ProcessHandle> {
+    let parent = rustix::process::getppid()?.as_raw_nonzero().get();
+    let handle = ProcessHandle::open(parent).ok()?;
+    // Named after it was opened: a name that fits belongs to the process that is held.
+    (turnhost_os::identity::name(parent).as_deref() == Some(turnhost_os::GUARD_NAME)).then_some(handle)
+}
+
 impl<F: Fn() -> i32> ParentGuard<F> {
     /// A guard that compares `current` with `old`.
     #[cfg(test)]

@@ -122,7 +122,8 @@ fn io_thread(agents: Agents, options: HostOptions, stdout: OwnedFd, agents_on: H
         let signals = Signals::take().context("signals cannot be taken")?;
         tokio::spawn(signals.forward(tell.clone()));
         tokio::spawn(crate::parent::of_this_process().forward(tell));
-        let surroundings = Surroundings { agents_on, outside, owns_process: true };
+        let process_guard = crate::parent::process_guard();
+        let surroundings = Surroundings { agents_on, outside, owns_process: true, process_guard };
         runtime::run(agents, options, input, output, surroundings).await;
         anyhow::Ok(copier)
     })?;

@@ -7,12 +7,14 @@ use crate::io::stdout::Writer;
 use crate::options::HostOptions;
 use crate::turn::Agents;
 use crate::turn::context::Work;
+use rustix::process::Signal;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
+use turnhost_os::identity::ProcessHandle;
 use turnhost_protocol::LineDecoder;
 
 /// Read at once; a pipe holds 64 KiB.
@@ -31,6 +33,8 @@ pub(crate) struct Surroundings {
     pub(crate) outside: mpsc::Receiver<Outside>,
     /// True if every descendant of the process is the host's.
     pub(crate) owns_process: bool,
+    /// Continued once a pipe of the host is gone, because then its supervisor may be.
+    pub(crate) process_guard: Option<ProcessHandle>,
 }
 
 /// Runs a host until it stops. What is left of the turns' processes at the end is the caller's matter.
@@ -41,7 +45,7 @@ pub(crate) async fn run(
     output: impl AsyncWrite + Unpin,
     surroundings: Surroundings,
 ) {
-    let Surroundings { agents_on, mut outside, owns_process } = surroundings;
+    let Surroundings { agents_on, mut outside, owns_process, process_guard } = surroundings;
     let options = options.within_limits();
     let (work, mut working) = mpsc::channel::<Work>(WORK_ITEMS);
     let mut batch = Vec::with_capacity(WORK_BATCH);
@@ -77,6 +81,9 @@ pub(crate) async fn run(
             }
             read = input.read(decoder.space(READ_BYTES)), if reading => {
                 input_open = take_lines(&mut host, &mut decoder, read.unwrap_or(0));
+                if !input_open {
+                    wake(process_guard.as_ref());
+                }
                 // Commands come first, but a flood of them must not starve the answers.
                 match output_open && writer.load(&mut host.out.lanes) {
                     true => writer.write_if_ready().await,
@@ -105,9 +112,15 @@ pub(crate) async fn run(
         if let Err(error) = written {
             tracing::info!(%error, "stdout takes nothing any more: the host ends");
             output_open = false;
+            wake(process_guard.as_ref());
             host.handle(Instant::now(), Event::OutputGone);
         }
     }
+}
+
+fn wake(process_guard: Option<&ProcessHandle>) {
+    // A guard that is gone needs no waking, and the parent guard tells of it.
+    let _ = process_guard.map(|guard| guard.signal(Signal::CONT));
 }
 
 /// Handles every line that the last read completed. False at the end of the input.

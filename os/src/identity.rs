@@ -59,6 +59,14 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { state, ppid, pgrp, session, start_ticks })
 }
 
+/// The name of a process, as `/proc/<pid>/comm` has it: 15 bytes at most, and whatever the process made of it.
+/// `None` if there is no such process.
+pub fn name(pid: i32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    let name = name.strip_suffix(b"\n").unwrap_or(&name);
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
 /// Names this boot of the machine; "" if the kernel does not say.
 pub fn machine_boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")

@@ -14,3 +14,6 @@ pub mod tree;
 
 pub use identity::{ProcessIdentity, machine_boot_id};
 pub use log::append_log_record;
+
+/// The name ([`identity::name`]) that every process guard gives itself, by which a host knows that it has one.
+pub const GUARD_NAME: &str = "turnhost-guard";

@@ -181,7 +181,17 @@ fn a_stopped_guard_does_not_keep_a_shutdown_from_ending_everything() {
 }
 
 #[test]
-fn a_killed_supervisor_with_a_guard_that_is_continued_leaves_nothing() {
+fn a_killed_supervisor_whose_guard_is_stopped_leaves_nothing_of_our_own_host_nor_of_the_guard() {
+    let scenario = Scenario::new();
+    let supervise = scenario.supervise(&[], &compute_host());
+    supervise.start();
+    busy(&scenario, &supervise);
+    turnhost_testkit::signal(guard_of(supervise.host_pid()), Kill::STOP);
+    kill_supervisor(&scenario, supervise);
+}
+
+#[test]
+fn a_killed_supervisor_of_a_foreign_host_leaves_nothing_once_its_stopped_guard_is_continued() {
     let scenario = Scenario::new();
     let mut supervise = scenario.supervise(&[], &with_grandchildren(&scenario));
     supervise.start();

@@ -72,8 +72,12 @@ impl Setup {
         let (stdin, input) = tokio::io::duplex(64 * 1024);
         let (output, stdout) = tokio::io::duplex(self.stdout_bytes);
         let (outside, events) = mpsc::channel(8);
-        let surroundings =
-            Surroundings { agents_on: Handle::current(), outside: events, owns_process: false };
+        let surroundings = Surroundings {
+            agents_on: Handle::current(),
+            outside: events,
+            owns_process: false,
+            process_guard: None,
+        };
         let host = tokio::spawn(run(self.agents, options, input, output, surroundings));
         let stdout = Some(BufReader::new(stdout).lines());
         Rig { stdin: Some(stdin), stdout, seen: VecDeque::new(), outside, host, home }

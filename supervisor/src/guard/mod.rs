@@ -141,7 +141,7 @@ impl Guard {
         rustix::process::chdir("/")?;
         rustix::process::setsid()?;
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        let _ = nix::sys::prctl::set_name(c"turnhost-guard");
+        let _ = nix::sys::prctl::set_name(&std::ffi::CString::new(turnhost_os::GUARD_NAME)?);
         let supervisor_pid = getppid();
         let gone = || io::Error::from_raw_os_error(nix::libc::ESRCH);
         let supervisor = pidfd_open(supervisor_pid.ok_or_else(gone)?, PidfdFlags::empty())?;

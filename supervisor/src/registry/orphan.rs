@@ -31,7 +31,7 @@ const ADOPTERS: &[&str] = &[
     "containerd-shim",
     "s6-svscan",
     "runsvdir",
-    "turnhost-guard",
+    turnhost_os::GUARD_NAME,
     "compute-host",
 ];
 
@@ -197,9 +197,8 @@ fn command_line(pid: i32) -> Vec<String> {
 }
 
 fn parent(pid: i32, host: i32) -> Parent {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let name = name.trim_end();
-    Parent { pid, adopts_orphans: ADOPTERS.contains(&name), holds_pipes: holds_pipes(pid, host) }
+    let name = turnhost_os::identity::name(pid).unwrap_or_default();
+    Parent { pid, adopts_orphans: ADOPTERS.contains(&name.as_str()), holds_pipes: holds_pipes(pid, host) }
 }
 
 /// Whoever started a host holds the other end of its stdin and stdout; who adopted it does not.

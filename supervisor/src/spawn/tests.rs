@@ -831,7 +831,7 @@ fn children_dropped_with_or_without_a_runtime_leave_no_zombie() {
     nothing_is_left(&mark);
     eventually("every guard is reaped", || tree::children(own()).is_empty() || zombies().is_empty());
     eventually("no guard is left", || {
-        tree::children(own()).iter().all(|pid| !name_is(*pid, "turnhost-guard"))
+        tree::children(own()).iter().all(|pid| !name_is(*pid, turnhost_os::GUARD_NAME))
     });
 }
 
@@ -865,7 +865,7 @@ fn a_spawn_cancelled_at_any_stage_leaves_no_process() {
         nothing_stays(&mark).await;
     });
     eventually("no guard is left", || {
-        tree::children(own()).iter().all(|pid| !name_is(*pid, "turnhost-guard"))
+        tree::children(own()).iter().all(|pid| !name_is(*pid, turnhost_os::GUARD_NAME))
     });
 }
 
