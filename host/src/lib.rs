@@ -71,6 +71,7 @@
 #![warn(missing_docs)]
 
 pub mod agent;
+pub mod config;
 pub mod options;
 pub mod turn;
 

@@ -1,5 +1,6 @@
 //! What a host is told at start: the command line first, then the environment, then the defaults.
 
+use crate::config::Config;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use turnhost_protocol::limits::{DEFAULT_HEARTBEAT, DEFAULT_WORKERS, MAX_FRAME_BYTES, MIN_FRAME_BYTES};
@@ -33,6 +34,12 @@ pub struct HostArgs {
     /// A script that the scripted agent plays in turns that bring none; docs/scripted.md has the steps
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
+    /// Base URL of an OpenAI-compatible server [default: OPENAI_BASE_URL, else model.base_url of the config]
+    #[arg(long, value_name = "URL")]
+    pub base_url: Option<String>,
+    /// The model of sessions that choose none [default: model.name of the config]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
 }
 
 /// Everything that decides how a host behaves.
@@ -56,6 +63,12 @@ pub struct HostOptions {
     pub cwd: PathBuf,
     /// The build that `hello` names.
     pub build_sha: String,
+    /// Base URL of the model's server: command line, then `OPENAI_BASE_URL`, then the config.
+    pub base_url: Option<String>,
+    /// The model of sessions that choose none: command line, then the config.
+    pub model: Option<String>,
+    /// What `<home>/config.yaml` says.
+    pub config: Config,
 }
 
 impl Default for HostOptions {
@@ -99,6 +112,9 @@ impl HostOptions {
                 .filter(|sha| !sha.is_empty())
                 .unwrap_or("unknown")
                 .to_owned(),
+            base_url: args.base_url.clone().or_else(|| filled("OPENAI_BASE_URL")),
+            model: args.model.clone(),
+            config: Config::default(),
         }
     }
 }

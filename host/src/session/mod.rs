@@ -3,6 +3,7 @@
 pub(crate) mod gate;
 pub(crate) mod history;
 
+use crate::config::Config;
 use crate::session::gate::Gate;
 use crate::session::history::History;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,10 @@ pub(crate) struct Session {
     pub(crate) profile_home: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) provider: Option<String>,
+    /// Set by `/prompt TEXT`; else the config's counts.
+    pub(crate) own_prompt: Option<String>,
+    /// Name in the config's `personalities`.
+    pub(crate) personality: Option<String>,
     pub(crate) agent: Option<AgentSpec>,
     pub(crate) report_messages: bool,
     pub(crate) usage: Usage,
@@ -63,6 +68,8 @@ impl Session {
             profile_home: filled(seed.profile_home),
             model: filled(seed.model),
             provider: None,
+            own_prompt: None,
+            personality: None,
             agent: seed.agent,
             report_messages: seed.report_messages.unwrap_or(false),
             usage: Usage::default(),
@@ -84,11 +91,21 @@ impl Session {
             profile_home: filled(turn.profile_home.clone()),
             model,
             provider,
+            own_prompt: None,
+            personality: None,
             agent: turn.agent.clone(),
             report_messages: false,
             usage: Usage::default(),
             sid,
         }
+    }
+
+    /// The system prompt of the next turn: the session's own or the config's, then the personality's addition.
+    pub(crate) fn system_prompt(&self, config: &Config) -> Option<String> {
+        let prompt = self.own_prompt.as_ref().or(config.agent.system_prompt.as_ref());
+        let personality = self.personality.as_ref().and_then(|name| config.personalities.get(name));
+        let parts: Vec<&str> = prompt.into_iter().chain(personality).map(String::as_str).collect();
+        (!parts.is_empty()).then(|| parts.join("\n\n"))
     }
 
     /// Facts for a front end. `agent` is the name of the agent of the last turn, or of the next one.

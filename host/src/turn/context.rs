@@ -26,6 +26,12 @@ pub struct TurnContext {
     pub env: BTreeMap<String, String>,
     /// The session's model, if one was chosen.
     pub model: Option<String>,
+    /// Who serves it, if that was said.
+    pub provider: Option<String>,
+    /// The session's system prompt with its personality's addition, if there is any.
+    pub system_prompt: Option<String>,
+    /// Base URL of the model's server as command line, environment and config say; the agent object may name another.
+    pub base_url: Option<String>,
     /// The agent object as the frame or the seed gave it.
     pub agent_options: Option<RawJson>,
     /// The frame that started the turn.
