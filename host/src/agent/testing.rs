@@ -1,7 +1,7 @@
 //! A turn without a host around it: what an agent sends can be looked at, and the test plays the host's loop.
 
 use crate::turn::context::{
-    ApprovalAnswer, Interrupt, Question, Sink, TurnContext, TurnProcesses, Work, WorkItem,
+    ApprovalAnswer, Interrupt, Purpose, Question, Sink, TurnContext, TurnProcesses, Work, WorkItem,
 };
 use crate::turn::{AgentResult, AsyncAgent};
 use serde_json::Value;
@@ -47,6 +47,7 @@ pub(crate) fn turn(frame: &Value, capacity: usize) -> (TurnContext, Host) {
         sid: frame.sid.clone().unwrap_or_default(),
         request_id: frame.request_id.clone().unwrap_or_default(),
         prompt: frame.text.clone().or_else(|| frame.prompt.clone()).unwrap_or_default(),
+        purpose: Purpose::Turn,
         history: Arc::default(),
         cwd: frame.cwd.clone().map_or_else(std::env::temp_dir, PathBuf::from),
         env: BTreeMap::from([(MARKER.to_owned(), marker.clone())]),

@@ -5,7 +5,7 @@ use crate::io::outbox::Address;
 use crate::session::gate::Refusal;
 use crate::session::history::Ending;
 use crate::session::{Session, cwd_or_host};
-use crate::turn::context::{Interrupt, Sink, TurnContext, TurnProcesses, Work, WorkItem};
+use crate::turn::context::{Interrupt, Purpose, Sink, TurnContext, TurnProcesses, Work, WorkItem};
 use crate::turn::table::{Generated, Launch, Phase, Turn};
 use crate::turn::{Agent, AgentError, AgentResult, Answer};
 use std::collections::BTreeMap;
@@ -110,6 +110,7 @@ impl Host {
             sid: session.sid.clone(),
             request_id: request_id.clone(),
             prompt: prompt.clone(),
+            purpose: Purpose::Turn,
             history: session.history.snapshot(),
             cwd: cwd.clone(),
             env: environment(&marker(self.boot_id.as_str(), id), session.profile_home.as_deref()),

@@ -18,6 +18,8 @@ pub struct TurnContext {
     pub request_id: RequestId,
     /// The prompt.
     pub prompt: String,
+    /// What the answer is for.
+    pub purpose: Purpose,
     /// The session's messages before this turn, oldest first.
     pub history: Arc<Vec<RawJson>>,
     /// Working directory of the turn.
@@ -42,6 +44,16 @@ pub struct TurnContext {
     pub interrupt: Interrupt,
     /// Pids that belong to this turn; killed with their trees when the turn is ended by force.
     pub processes: TurnProcesses,
+}
+
+/// What an agent is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// An answer to a person, which the session's history keeps.
+    Turn,
+    /// A summary that takes the place of messages of the history. Nobody sees what is streamed, questions are denied,
+    /// and tools have no business in it.
+    Summary,
 }
 
 /// What an agent sends to the host's loop. `turn` names the accepted turn and is never used again.
