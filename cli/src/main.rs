@@ -1,5 +1,6 @@
 //! `turnhost`: runs an agent's turns in a supervised child process. One binary: it is its own host and its own guard.
 
+mod demo;
 mod exit;
 mod host;
 mod output;
@@ -31,6 +32,7 @@ const HELP: &str = "\
 Examples:
   turnhost run \"hello\"                              one turn of the built-in demonstration agent
   turnhost run -- claude -p < prompt.txt            one turn of a command-line program
+  turnhost demo                                     a host is killed in mid-turn: see what happens
   turnhost supervise --no-registry -- turnhost host drive a host by JSON lines on stdin and stdout
 
 Logs go to stderr and are quiet; TURNHOST_LOG (else RUST_LOG) takes a filter, as TURNHOST_LOG=debug.";
@@ -39,6 +41,8 @@ Logs go to stderr and are quiet; TURNHOST_LOG (else RUST_LOG) takes a filter, as
 enum Command {
     /// Run one turn on a supervised child and stream its text
     Run(run::Args),
+    /// See a host being killed in mid-turn, and what becomes of its turns
+    Demo(demo::Args),
     /// Own one host and be driven by JSON lines on stdin and stdout
     Supervise(supervise::Args),
     #[command(about = "Be the host: frames on stdin and stdout", after_help = host::HELP)]
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
     };
     match command {
         Command::Run(args) => in_front(|| run::main(args)),
+        Command::Demo(args) => in_front(|| demo::main(&args)),
         Command::Supervise(args) => in_front(|| supervise::main(args)),
         Command::Host(args) => host::main(&args),
         Command::Guard => {
