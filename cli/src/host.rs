@@ -3,6 +3,7 @@
 use crate::{exit, say};
 use std::process::ExitCode;
 use turnhost_host::HostArgs;
+use turnhost_host::config::ConfigError;
 
 /// For the end of `--help`.
 pub(crate) const HELP: &str = "\
@@ -17,6 +18,6 @@ pub(crate) fn main(args: &HostArgs) -> ExitCode {
     turnhost_host::log_to_stderr();
     turnhost_host::run_builtin(args).unwrap_or_else(|error| {
         say(format_args!("{error:#}"));
-        ExitCode::from(exit::FAILED)
+        ExitCode::from(if error.is::<ConfigError>() { exit::USAGE } else { exit::FAILED })
     })
 }

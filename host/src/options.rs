@@ -1,12 +1,12 @@
-//! What a host is told at start: the command line first, then the environment, then the defaults.
+//! What a host is told at start: the command line first, then the environment, then the config, then the defaults.
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError, ConfigFile, Resolved, Settings, Source};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use turnhost_protocol::limits::{DEFAULT_HEARTBEAT, DEFAULT_WORKERS, MAX_FRAME_BYTES, MIN_FRAME_BYTES};
+use turnhost_protocol::limits::MIN_FRAME_BYTES;
 
 /// Time that running turns get after SIGTERM.
-const DEFAULT_DRAIN: Duration = Duration::from_secs(9);
+pub(crate) const DEFAULT_DRAIN: Duration = Duration::from_secs(9);
 /// Shortest period of the heartbeat: a shorter one would leave the loop no time for anything else.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
 /// Longest period or drain, so that every deadline can be reckoned with.
@@ -79,44 +79,60 @@ impl Default for HostOptions {
 }
 
 impl HostOptions {
-    /// Options of this process: `args`, its environment, its working directory.
-    pub fn from_env(args: &HostArgs) -> Self {
-        let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        Self::new(args, &cwd, |name| std::env::var(name).ok())
+    /// Options of this process: `args`, its environment, its config, its working directory. Blocks on the config.
+    ///
+    /// # Errors
+    /// A config that cannot be used.
+    pub fn from_env(args: &HostArgs) -> Result<Self, ConfigError> {
+        let (settings, file) = settings_of_this_process(args)?;
+        Ok(Self::of(settings, file.config))
     }
 
-    /// The same with any environment.
+    /// The same with any environment and no config.
     pub fn new(args: &HostArgs, cwd: &Path, variable: impl Fn(&str) -> Option<String>) -> Self {
-        let filled = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let heartbeat = args.heartbeat_secs.unwrap_or_else(|| {
-            filled("HERMES_COMPUTE_HOST_HEARTBEAT_SECS")
-                .and_then(|text| seconds(text.trim()).ok())
-                .unwrap_or(DEFAULT_HEARTBEAT)
-        });
-        let max_frame_bytes = filled("HERMES_COMPUTE_HOST_MAX_FRAME_BYTES")
-            .and_then(|text| text.trim().parse::<usize>().ok())
-            .map_or(MAX_FRAME_BYTES, |bytes| bytes.max(MIN_FRAME_BYTES));
+        let hermes_home = variable("HERMES_HOME").unwrap_or_default();
+        let settings = Settings::resolve(args, variable, &ConfigFile::default());
+        Self { hermes_home, cwd: cwd.to_owned(), ..Self::of(settings, Config::default()) }
+    }
+
+    /// What `settings` say, in the working directory of this process.
+    pub(crate) fn of(settings: Settings, config: Config) -> Self {
         Self {
-            workers: args.workers.map_or_else(
-                || default_workers(variable("HERMES_TUI_RPC_POOL_WORKERS").as_deref()),
-                |workers| usize::try_from(workers).unwrap_or(usize::MAX),
-            ),
-            heartbeat: Some(heartbeat).filter(|period| !period.is_zero()),
-            drain: args.drain_secs.unwrap_or(DEFAULT_DRAIN),
-            rpc_events: args.rpc_events,
-            max_frame_bytes,
-            home: home(&filled),
-            hermes_home: variable("HERMES_HOME").unwrap_or_default(),
-            cwd: cwd.to_owned(),
+            workers: settings.workers.value,
+            heartbeat: settings.heartbeat.value,
+            drain: settings.drain.value,
+            rpc_events: settings.rpc_events.value,
+            max_frame_bytes: settings.max_frame_bytes.value,
+            home: settings.home.value,
+            hermes_home: std::env::var("HERMES_HOME").unwrap_or_default(),
+            cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             build_sha: option_env!("TURNHOST_BUILD_SHA")
                 .filter(|sha| !sha.is_empty())
                 .unwrap_or("unknown")
                 .to_owned(),
-            base_url: args.base_url.clone().or_else(|| filled("OPENAI_BASE_URL")),
-            model: args.model.clone(),
-            config: Config::default(),
+            base_url: settings.base_url.map(|base_url| base_url.value),
+            model: settings.model.map(|model| model.value),
+            config,
         }
     }
+}
+
+/// What command line, environment and config of this process decide, and the config. Blocks on the file.
+///
+/// # Errors
+/// A config that cannot be used.
+pub fn settings_of_this_process(args: &HostArgs) -> Result<(Settings, ConfigFile), ConfigError> {
+    let file = ConfigFile::read(&home_of_this_process())?;
+    Ok((Settings::resolve(args, variable, &file), file))
+}
+
+/// The home of this process: `HERMES_HOME`, else `$XDG_STATE_HOME/turnhost`, else `~/.local/state/turnhost`.
+pub fn home_of_this_process() -> PathBuf {
+    home(&|name| variable(name).filter(|value| !value.is_empty())).value
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 impl HostOptions {
@@ -135,26 +151,18 @@ impl HostOptions {
     }
 }
 
-/// Workers as the pool variable says: at least 2, and 8 if it is unset or no number.
-fn default_workers(variable: Option<&str>) -> usize {
-    match variable.map(str::trim).map(str::parse::<i64>) {
-        Some(Ok(number)) => usize::try_from(number.max(2)).unwrap_or(DEFAULT_WORKERS),
-        Some(Err(_)) | None => DEFAULT_WORKERS,
-    }
-}
-
-fn home(filled: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+pub(crate) fn home(filled: &dyn Fn(&str) -> Option<String>) -> Resolved<PathBuf> {
     if let Some(home) = filled("HERMES_HOME") {
-        return home.into();
+        return Resolved { value: home.into(), source: Source::Variable("HERMES_HOME") };
     }
     if let Some(state) = filled("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
-        return state.join("turnhost");
+        return Resolved { value: state.join("turnhost"), source: Source::Variable("XDG_STATE_HOME") };
     }
     let user = filled("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
-    user.join(".local/state/turnhost")
+    Resolved { value: user.join(".local/state/turnhost"), source: Source::Default }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
     Duration::try_from_secs_f64(number)
         .map(|duration| duration.min(LONGEST))
@@ -164,6 +172,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use turnhost_protocol::limits::MAX_FRAME_BYTES;
 
     fn options(args: HostArgs, variables: &[(&str, &str)]) -> HostOptions {
         HostOptions::new(&args, Path::new("/project"), |name| {

@@ -1,8 +1,9 @@
 //! A host as a process of its own: its streams, its signals, its parent, what is below it.
 
 use crate::agent::scripted::{Script, parse_script};
+use crate::config::{ConfigError, ConfigFile, Resolved, Settings, Source};
 use crate::io::{signals::Signals, stdin, stdout};
-use crate::options::{HostArgs, HostOptions};
+use crate::options::{HostArgs, HostOptions, settings_of_this_process};
 use crate::runtime::{self, Surroundings};
 use crate::turn::Agents;
 use anyhow::Context as _;
@@ -54,7 +55,20 @@ pub fn run(agents: Agents) -> anyhow::Result<ExitCode> {
         "--script is for the built-in agents; a host of its own passes a script to `agent::builtin`"
     );
     log_to_stderr();
-    run_with(chosen(agents, args.agent.as_deref())?, HostOptions::from_env(&args))
+    let (settings, file) = configured(&args)?;
+    let name = match &settings.agent.source {
+        // A config that is shared with other hosts may name an agent of theirs.
+        Source::File { .. } if agents.find(&settings.agent.value).is_none() => {
+            tracing::warn!(
+                agent = settings.agent.value,
+                "agent.name of the config is no agent of this host; turns that name none get its own default"
+            );
+            None
+        }
+        Source::Flag(_) | Source::File { .. } => Some(&settings.agent),
+        Source::Variable(_) | Source::Because(_) | Source::Default => None,
+    };
+    run_with(chosen(agents, name)?, HostOptions::of(settings, file.config))
 }
 
 /// [`run`] with the built-in agents, as `compute-host` and `turnhost host` do.
@@ -63,8 +77,18 @@ pub fn run(agents: Agents) -> anyhow::Result<ExitCode> {
 /// As [`run`], and a script that cannot be read.
 pub fn run_builtin(args: &HostArgs) -> anyhow::Result<ExitCode> {
     let script = args.script.as_deref().map(read_script).transpose()?;
-    let agents = chosen(crate::agent::builtin(script), args.agent.as_deref())?;
-    run_with(agents, HostOptions::from_env(args))
+    let (settings, file) = configured(args)?;
+    let agents = chosen(crate::agent::builtin(script, &file.config), Some(&settings.agent))?;
+    run_with(agents, HostOptions::of(settings, file.config))
+}
+
+/// What holds for this process; what was probably meant otherwise is logged.
+fn configured(args: &HostArgs) -> anyhow::Result<(Settings, ConfigFile)> {
+    let (settings, file) = settings_of_this_process(args)?;
+    for warning in file.warnings().chain(settings.ignored.iter().cloned()) {
+        tracing::warn!("{warning}");
+    }
+    Ok((settings, file))
 }
 
 /// [`run`] with options made by the caller, who also sees to logging.
@@ -172,12 +196,13 @@ fn unblock_signals() {
     }
 }
 
-fn chosen(agents: Agents, name: Option<&str>) -> anyhow::Result<Agents> {
-    let Some(name) = name else { return Ok(agents) };
+/// The agents with this one as the default.
+fn chosen(agents: Agents, name: Option<&Resolved<String>>) -> anyhow::Result<Agents> {
+    let Some(Resolved { value: name, source }) = name else { return Ok(agents) };
     let known: Vec<&str> = agents.names().collect();
     anyhow::ensure!(
         agents.find(name).is_some(),
-        "unknown agent: {name}; this host has: {}",
+        "unknown agent: {name} ({source}); this host has: {}",
         known.join(", ")
     );
     Ok(agents.with_default(name))
@@ -229,7 +254,17 @@ agents are scripted (the default) and exec. Here is a turn by hand:
 pub fn compute_host() -> anyhow::Result<ExitCode> {
     log_to_stderr();
     let matches = HostArgs::command().after_help(HELP).get_matches();
-    run_builtin(&HostArgs::from_arg_matches(&matches)?)
+    run_builtin(&HostArgs::from_arg_matches(&matches)?).or_else(|error| {
+        if !error.is::<ConfigError>() {
+            return Err(error);
+        }
+        let line = format!("compute-host: {error}\n");
+        if std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).is_err() {
+            // Nobody can be told.
+        }
+        // As for a wrong command line.
+        Ok(ExitCode::from(2))
+    })
 }
 
 #[cfg(test)]

@@ -340,7 +340,7 @@ fn wrong_options_are_told_before_anything_runs() {
     for (args, code, words) in [
         (vec!["--workers", "0"], 2, "--workers"),
         (vec!["--heartbeat-secs", "soon"], 2, "no number of seconds"),
-        (vec!["--agent", "nobody"], 1, "unknown agent: nobody; this host has: "),
+        (vec!["--agent", "nobody"], 1, "unknown agent: nobody (--agent); this host has: "),
         (vec!["--script", "/no/such/file"], 1, "/no/such/file"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_compute-host")).args(&args).output().unwrap();
@@ -387,7 +387,7 @@ fn a_thread_that_never_returns_does_not_hold_up_the_exit() {
     const AS_HOST: &str = "TURNHOST_TEST_AS_HOST";
     if std::env::var_os(AS_HOST).is_some() {
         // This very test, run again as a host of its own.
-        let options = turnhost_host::HostOptions::from_env(&turnhost_host::HostArgs::default());
+        let options = turnhost_host::HostOptions::from_env(&turnhost_host::HostArgs::default()).unwrap();
         let ended =
             turnhost_host::run_with(turnhost_host::Agents::new().with_blocking("stuck", Stuck), options);
         std::process::exit(i32::from(ended.is_err()));

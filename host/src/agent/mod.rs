@@ -6,11 +6,18 @@ pub mod scripted;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use crate::config::Config;
 use crate::turn::Agents;
 use exec::Exec;
 use scripted::{Script, Scripted};
 
-/// The built-in agents. `scripted` is the default; it plays `default_script` in turns that bring no script.
-pub fn builtin(default_script: Option<Script>) -> Agents {
-    Agents::new().with_async("scripted", Scripted::new(default_script)).with_async("exec", Exec::default())
+/// The built-in agents, with the defaults that `config` gives them. `scripted` is the default; it plays
+/// `default_script` in turns that bring no script.
+pub fn builtin(default_script: Option<Script>, config: &Config) -> Agents {
+    let config = &config.agent;
+    let scripted =
+        Scripted::new(default_script).with_chunks(config.scripted_delta_count, config.scripted_delay);
+    Agents::new()
+        .with_async("scripted", scripted)
+        .with_async("exec", Exec::default().with_argv(config.exec_argv.clone()))
 }

@@ -44,7 +44,7 @@ pub(super) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
-            agents: builtin(None),
+            agents: builtin(None, &Default::default()),
             workers: 8,
             heartbeat: None,
             drain: HostOptions::default().drain,

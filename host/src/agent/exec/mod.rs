@@ -1,7 +1,7 @@
 //! `exec`: any command-line program as an agent.
 //!
 //! The turn names it: `{"name":"exec","argv":["prog","arg"],"prompt":"stdin","env":{"NAME":"value"}}`. Only `argv` is
-//! required; other fields are ignored.
+//! required, and not even that where the config has `agent.exec.argv`; other fields are ignored.
 //!
 //! - **Prompt.** `stdin` (default): its bytes exactly, nothing added, then end of file. `arg`: the last argument, after
 //!   all of `argv`, with stdin at /dev/null; a prompt that begins with `-` looks like an option unless `argv` ends with
@@ -73,16 +73,25 @@ impl Default for Timings {
 #[derive(Debug, Default)]
 pub struct Exec {
     timings: Timings,
+    argv: Vec<String>,
+}
+
+impl Exec {
+    /// With program and arguments of turns that bring none; empty: such turns are refused.
+    #[must_use]
+    pub fn with_argv(self, argv: Vec<String>) -> Self {
+        Self { argv, ..self }
+    }
 }
 
 impl AsyncAgent for Exec {
     fn run(&self, turn: TurnContext) -> TurnFuture<'_> {
-        Box::pin(run(turn, self.timings))
+        Box::pin(run(turn, self.timings, &self.argv))
     }
 }
 
-async fn run(turn: TurnContext, timings: Timings) -> AgentResult {
-    let mut options = Options::read(turn.agent_options.as_ref())?;
+async fn run(turn: TurnContext, timings: Timings, default_argv: &[String]) -> AgentResult {
+    let mut options = Options::read(turn.agent_options.as_ref(), default_argv)?;
     if turn.interrupt.is_set() {
         return Ok(Answer { text: None, interrupted: true });
     }

@@ -7,12 +7,14 @@ use std::io;
 use std::path::Path;
 use turnhost_protocol::RawJson;
 
-const EXAMPLE: &str = r#"give {"name":"exec","argv":["program","argument"]}"#;
+const EXAMPLE: &str =
+    r#"give {"name":"exec","argv":["program","argument"]}, or set agent.exec.argv in the config"#;
 
 /// The agent object of a turn.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct Options {
-    /// Program and arguments; never empty.
+    /// Program and arguments; never empty once it was read.
+    #[serde(default)]
     pub(super) argv: Vec<String>,
     #[serde(default)]
     pub(super) prompt: PromptMode,
@@ -31,13 +33,19 @@ pub(super) enum PromptMode {
 }
 
 impl Options {
-    pub(super) fn read(raw: Option<&RawJson>) -> Result<Self, AgentError> {
+    /// The turn's own options; `default_argv` counts where they name no program.
+    pub(super) fn read(raw: Option<&RawJson>, default_argv: &[String]) -> Result<Self, AgentError> {
         let bad = |problem: String| Err(AgentError::bad_request(format!("exec: {problem}")));
-        let Some(raw) = raw else { return bad(format!("no program named; {EXAMPLE}")) };
-        let options: Self = match raw.read() {
-            Ok(options) => options,
+        let mut options: Self = match raw.map(RawJson::read).transpose() {
+            Ok(options) => options.unwrap_or_default(),
             Err(error) => return bad(format!("agent: {error}; {EXAMPLE}")),
         };
+        if options.argv.is_empty() {
+            options.argv = default_argv.to_vec();
+        }
+        if options.argv.is_empty() {
+            return bad(format!("no program named; {EXAMPLE}"));
+        }
         if options.argv.first().is_none_or(String::is_empty) {
             return bad(format!("agent.argv names no program; {EXAMPLE}"));
         }

@@ -14,6 +14,7 @@ fn shell(script: &str) -> Value {
 fn impatient() -> Exec {
     let short = Duration::from_millis(100);
     Exec {
+        argv: Vec::new(),
         timings: Timings {
             after_interrupt: short,
             after_terminate: short,
@@ -137,7 +138,7 @@ async fn what_was_written_before_the_exit_arrives_however_slow_the_reader() {
     let fifo = fifo(folder.path());
     let script = format!("printf '1\\n2\\n3\\n'; read word <{}; seq 4 10000", fifo.display());
     // No time at all for what is written after the exit.
-    let agent = Exec { timings: Timings { drain: Duration::ZERO, ..Timings::default() } };
+    let agent = Exec { timings: Timings { drain: Duration::ZERO, ..Timings::default() }, argv: Vec::new() };
     let (context, mut host) = turn(&shell(&script), 1);
     let pid = host.processes.clone();
     let task = start(agent, context);
@@ -446,7 +447,8 @@ async fn output_of_a_filter_that_outlives_the_program_is_taken() {
     let fifo = fifo(folder.path());
     // The program exits only after its filter runs, and the filter writes only after it sees the end of its input.
     let script = format!("sed 's/^/> /' <{0} & exec 3>{0}; echo hello >&3; exit 0", fifo.display());
-    let agent = Exec { timings: Timings { drain: Duration::from_secs(60), ..Timings::default() } };
+    let agent =
+        Exec { timings: Timings { drain: Duration::from_secs(60), ..Timings::default() }, argv: Vec::new() };
     let (result, sent, host) = play(agent, &shell(&script)).await;
     assert_eq!((result, sent), (complete(), deltas(&["> hello\n"])));
     host.assert_nothing_left();
@@ -472,4 +474,19 @@ async fn a_turn_that_is_over_for_the_host_leaves_no_process() {
     host.work.close();
     assert_eq!(ended(task).await, interrupted());
     host.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_turn_that_names_no_program_gets_the_one_of_the_config_and_another_its_own() {
+    let agent = || Exec::default().with_argv(["sh", "-c", "cat; echo \"$A\""].map(str::to_owned).to_vec());
+    for (agent_field, wanted) in [
+        (json!("exec"), "hi\n"),
+        (json!({"name": "exec"}), "hi\n"),
+        (json!({"name": "exec", "argv": [], "env": {"A": "b"}}), "hib\n"),
+        (json!({"name": "exec", "argv": ["echo", "own"]}), "own\n"),
+    ] {
+        let (result, sent, _) = play(agent(), &json!({"text": "hi", "agent": agent_field})).await;
+        assert_eq!(result, Ok(Answer { text: None, interrupted: false }), "{agent_field}");
+        assert_eq!(text(&sent), wanted, "{agent_field}");
+    }
 }

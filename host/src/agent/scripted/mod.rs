@@ -18,7 +18,7 @@
 //!     "#,
 //! )?;
 //! assert_eq!(script.len(), 7);
-//! let agents = turnhost_host::agent::builtin(Some(script));
+//! let agents = turnhost_host::agent::builtin(Some(script), &Default::default());
 //! assert_eq!(agents.default_name(), Some("scripted"));
 //! # Ok::<(), turnhost_host::agent::scripted::ScriptError>(())
 //! ```
@@ -34,20 +34,40 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Deltas of a turn that has no script and does not say how many.
-const DEFAULT_DELTA_COUNT: i64 = 24;
-/// Seconds between them.
-const DEFAULT_DELAY_S: f64 = 0.001;
+pub(crate) const DEFAULT_DELTA_COUNT: u64 = 24;
+/// Pause between them.
+pub(crate) const DEFAULT_DELAY: Duration = Duration::from_millis(1);
 
 /// The `scripted` agent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Scripted {
     default_script: Option<Arc<Script>>,
+    delta_count: u64,
+    delay: Duration,
+}
+
+impl Default for Scripted {
+    fn default() -> Self {
+        Self::new(None)
+    }
 }
 
 impl Scripted {
     /// With the script of turns that bring none; without one such turns stream numbered chunks.
     pub fn new(default_script: Option<Script>) -> Self {
-        Self { default_script: default_script.map(Arc::new) }
+        let default_script = default_script.map(Arc::new);
+        Self { default_script, delta_count: DEFAULT_DELTA_COUNT, delay: DEFAULT_DELAY }
+    }
+
+    /// With other defaults for the chunks of turns that have no script and do not say: how many, and the pause between
+    /// them.
+    #[must_use]
+    pub fn with_chunks(self, delta_count: Option<u64>, delay: Option<Duration>) -> Self {
+        Self {
+            delta_count: delta_count.unwrap_or(self.delta_count),
+            delay: delay.unwrap_or(self.delay),
+            ..self
+        }
     }
 }
 
@@ -62,9 +82,10 @@ impl AsyncAgent for Scripted {
                 }
                 (None, Some(script)) => play::script(turn, script).await,
                 (None, None) => {
-                    let count = turn.frame.delta_count.unwrap_or(DEFAULT_DELTA_COUNT);
-                    let delay = seconds(turn.frame.delay_s.unwrap_or(DEFAULT_DELAY_S));
-                    play::numbered_chunks(turn, u64::try_from(count).unwrap_or(0), delay).await
+                    let count = turn.frame.delta_count.map(|count| u64::try_from(count).unwrap_or(0));
+                    let delay = turn.frame.delay_s.map(seconds);
+                    let (count, delay) = (count.unwrap_or(self.delta_count), delay.unwrap_or(self.delay));
+                    play::numbered_chunks(turn, count, delay).await
                 }
             }
         })

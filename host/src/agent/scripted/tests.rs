@@ -55,6 +55,23 @@ async fn count_and_delay_come_from_the_frame() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_hosts_own_count_and_delay_hold_where_the_frame_says_neither() {
+    let agent = || Scripted::default().with_chunks(Some(2), Some(Duration::from_secs(3)));
+    for (frame, chunks, millis) in [
+        (json!({"sid": "s"}), 2, 6000),
+        (json!({"sid": "s", "delta_count": 1}), 1, 3000),
+        (json!({"sid": "s", "delay_s": 0.5}), 2, 1000),
+        (json!({"sid": "s", "delta_count": -1}), 0, 0),
+    ] {
+        let start = tokio::time::Instant::now();
+        let (_, sent, _) = run(agent(), &frame).await;
+        assert_eq!((sent.len(), start.elapsed().as_millis()), (chunks, millis), "{frame}");
+    }
+    let (_, sent, _) = run(Scripted::default().with_chunks(None, None), &json!({"sid": "s"})).await;
+    assert_eq!(sent.len(), 24);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_delay_beyond_all_bounds_still_obeys_the_interrupt() {
     let (context, mut host) = turn(&json!({"sid": "s", "text": "p", "delay_s": 1e300}), 1);
     let task = start(Scripted::default(), context);

@@ -29,7 +29,7 @@ impl BlockingAgent for Told {
 
 async fn start(workers: usize) -> (Rig, Sender<()>) {
     let (let_go, release) = bounded(0);
-    let agents = builtin(None).with_blocking("told", Told { release });
+    let agents = builtin(None, &Default::default()).with_blocking("told", Told { release });
     let mut rig = Setup { workers, agents, ..Setup::default() }.start().await;
     rig.until("hello").await;
     (rig, let_go)
