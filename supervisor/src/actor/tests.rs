@@ -100,4 +100,23 @@ async fn after(rig: &Rig, wanted: impl Fn(&crate::Counters) -> bool) -> crate::C
     }
 }
 
-// On the real clock: the registry is looked at on a thread that the paused one would not wait for.
+/// Seeds in the background, for the host to answer.
+fn seed(rig: &Rig, sid: &str, contents: &[&str]) -> tokio::task::JoinHandle<()> {
+    let history: Vec<RawJson> = contents
+        .iter()
+        .map(|content| RawJson::from_value(&json!({"role": "user", "content": content})).unwrap())
+        .collect();
+    let seed = SessionSeed { sid: Some(sid.into()), history: Some(history), ..SessionSeed::default() };
+    let supervisor = rig.supervisor.clone();
+    spawn_local(async move {
+        supervisor.seed(seed).await.unwrap();
+    })
+}
+
+async fn answer_seed(host: &mut FakeHost) -> Value {
+    let frame = host.expect("session.seed").await;
+    assert_eq!(frame["report_messages"], true);
+    let (sid, id) = (&frame["sid"], &frame["request_id"]);
+    host.send(json!({"type": "session.seeded", "sid": sid, "request_id": id})).await;
+    frame
+}

@@ -1,10 +1,10 @@
 //! Every numbered point of the guard's promise, with real processes.
 
-mod direct;
 mod drops;
 mod endings;
 mod pid1;
 mod starts;
+mod unguarded;
 
 use super::guarded::GuardSpawn;
 use super::*;
@@ -316,3 +316,25 @@ rights = array.array("i", [os.pidfd_open(pid)])
 control.sendmsg([b"S" + struct.pack("<iQ", pid, ticks)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 while True: signal.pause()
 "#;
+
+/// Zombies among our own children that are `turnhost-guard`s or hosts of this test binary.
+fn zombies() -> Vec<i32> {
+    tree::children(i32::try_from(std::process::id()).unwrap())
+        .into_iter()
+        .filter(|pid| stat(*pid).is_some_and(|stat| stat.state == b'Z'))
+        .collect()
+}
+
+fn own() -> i32 {
+    i32::try_from(std::process::id()).unwrap()
+}
+
+fn name_is(pid: i32, name: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+}
+
+fn write_script(path: &Path, body: &str) {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(path).unwrap();
+    std::io::Write::write_all(&mut file, format!("#!/bin/sh\n{body}\n").as_bytes()).unwrap();
+}

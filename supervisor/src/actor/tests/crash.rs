@@ -1,6 +1,7 @@
 //! A host that dies: what its turns and calls are told, and what was still in the pipe.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_end_in_the_pipe_wins_over_the_crash() {

@@ -1,6 +1,7 @@
 //! Lines that no right host writes.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[tokio::test(start_paused = true)]
 async fn text_that_is_no_frame_is_counted_shown_and_never_fatal() {

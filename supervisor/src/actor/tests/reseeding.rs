@@ -1,27 +1,7 @@
 //! Sessions of a host that was replaced.
 
 use super::*;
-
-/// Seeds in the background, for the host to answer.
-fn seed(rig: &Rig, sid: &str, contents: &[&str]) -> tokio::task::JoinHandle<()> {
-    let history: Vec<RawJson> = contents
-        .iter()
-        .map(|content| RawJson::from_value(&json!({"role": "user", "content": content})).unwrap())
-        .collect();
-    let seed = SessionSeed { sid: Some(sid.into()), history: Some(history), ..SessionSeed::default() };
-    let supervisor = rig.supervisor.clone();
-    spawn_local(async move {
-        supervisor.seed(seed).await.unwrap();
-    })
-}
-
-async fn answer_seed(host: &mut FakeHost) -> Value {
-    let frame = host.expect("session.seed").await;
-    assert_eq!(frame["report_messages"], true);
-    let (sid, id) = (&frame["sid"], &frame["request_id"]);
-    host.send(json!({"type": "session.seeded", "sid": sid, "request_id": id})).await;
-    frame
-}
+use pretty_assertions::assert_eq;
 
 #[tokio::test(start_paused = true)]
 async fn a_new_host_gets_the_sessions_as_they_stand_before_anything_else() {

@@ -1,6 +1,7 @@
 //! Starts that fail, and the registry that is taken before one.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[tokio::test(start_paused = true)]
 async fn a_start_without_hello_says_what_came_instead() {
@@ -89,6 +90,7 @@ async fn a_spawn_that_cannot_work_answers_its_kind() {
     .await;
 }
 
+// On the real clock: the registry is looked at on a thread that the paused one would not wait for.
 fn registry_config(wanted: impl FnOnce(std::path::PathBuf) -> Registry, folder: &std::path::Path) -> Config {
     Config { registry: wanted(folder.join("turnhost/host.json")), ..config() }
 }

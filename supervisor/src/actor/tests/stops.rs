@@ -1,6 +1,7 @@
 //! Stops, drops and hosts that do not read.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_never_reads_holds_up_nobody_but_is_ended_as_hung() {

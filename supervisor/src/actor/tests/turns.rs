@@ -1,6 +1,7 @@
 //! One turn and one call: events, endings, refusals, bounds.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_brings_its_events_in_order_and_ends_once() {

@@ -1,6 +1,7 @@
 //! A child that is dropped, or whose spawn is, leaves no process and no zombie.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[tokio::test]
 async fn a_dropped_child_ends_though_its_guard_is_stopped() {
@@ -22,14 +23,6 @@ async fn a_dropped_child_ends_though_its_guard_was_just_killed() {
     nothing_stays(&mark).await;
 }
 
-/// Zombies among our own children that are `turnhost-guard`s or hosts of this test binary.
-fn zombies() -> Vec<i32> {
-    tree::children(i32::try_from(std::process::id()).unwrap())
-        .into_iter()
-        .filter(|pid| stat(*pid).is_some_and(|stat| stat.state == b'Z'))
-        .collect()
-}
-
 #[test]
 fn children_dropped_with_or_without_a_runtime_leave_no_zombie() {
     let mark = new_mark();
@@ -49,14 +42,6 @@ fn children_dropped_with_or_without_a_runtime_leave_no_zombie() {
     eventually("no guard is left", || {
         tree::children(own()).iter().all(|pid| !name_is(*pid, turnhost_os::GUARD_NAME))
     });
-}
-
-fn own() -> i32 {
-    i32::try_from(std::process::id()).unwrap()
-}
-
-fn name_is(pid: i32, name: &str) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! How a host and its tree end: exit, orders, a supervisor or a guard that is gone.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[tokio::test]
 async fn the_last_words_are_in_the_pipe_when_the_exit_is_told_although_a_grandchild_holds_it_open() {

@@ -1,6 +1,7 @@
 //! A supervisor that is pid 1 of a container.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[test]
 fn as_pid_1_a_program_runs_behind_an_init_that_forwards_signals_and_reaps() {

@@ -1,6 +1,7 @@
 //! How a guard and its host start, and what is said when they cannot.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[tokio::test]
 async fn a_host_runs_and_its_exit_comes_before_the_sweep() {
@@ -134,12 +135,6 @@ fn a_variable_left_in_a_shell_is_explained() {
         .unwrap();
     assert_eq!(output.status.code(), Some(crate::guard::exit::NO_SOCKET));
     assert!(String::from_utf8_lossy(&output.stderr).contains("unset the variable"));
-}
-
-fn write_script(path: &Path, body: &str) {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(path).unwrap();
-    std::io::Write::write_all(&mut file, format!("#!/bin/sh\n{body}\n").as_bytes()).unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! A stop that meets another stop, a start or a restart.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[test]
 fn a_stop_of_a_stopped_host_is_answered_at_once() {

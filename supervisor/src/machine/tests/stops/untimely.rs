@@ -1,6 +1,7 @@
 //! A stop of a host that is not ready.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[test]
 fn a_stop_of_a_starting_host_terms_it_at_once() {

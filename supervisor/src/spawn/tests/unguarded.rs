@@ -1,6 +1,7 @@
 //! A host without a guard.
 
 use super::*;
+use pretty_assertions::assert_eq;
 
 #[tokio::test]
 async fn without_a_guard_a_host_has_a_session_of_its_own_and_ends_with_its_group() {
