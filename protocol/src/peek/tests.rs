@@ -27,6 +27,7 @@ fn fields_of_inner_objects_and_words_in_strings_are_not_taken() {
     check(r#"{"message":{"type":"turn.end","request_id":"r1","sid":"s1"},"x":"#, "", none);
     check(r#"{"text":"\"type\":\"turn.end\"","a":"type","b":"request_id""#, "", none);
     check(r#"["type","turn.end"]"#, "", none);
+    check(r#"{"type":{} "turn.end","request_id":[1] "r1","sid" [:] "s1","#, "", none);
     check(r#"text {"type":"turn.end"}"#, "", none);
     check(r#"{"a":"b"},"type":"turn.end"}"#, "", none);
     check("", "", none);
