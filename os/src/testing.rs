@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// For a machine that is very slow; no test depends on its speed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Polls until the condition holds.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {

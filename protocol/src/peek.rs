@@ -107,9 +107,13 @@ fn for_each_field<'a>(body: &'a [u8], mut field: impl FnMut(&'a [u8], &'a [u8]) 
                 }
                 continue;
             }
-            b':' if depth == 1 => key = last_string.take(),
-            b',' if depth == 1 => key = None,
-            b'{' | b'[' => depth += 1,
+            // Inside a value both are always `None`.
+            b':' => key = last_string.take(),
+            b',' => key = None,
+            b'{' | b'[' => {
+                (key, last_string) = (None, None);
+                depth += 1;
+            }
             b'}' | b']' => {
                 depth -= 1;
                 if depth == 0 {

@@ -353,9 +353,9 @@ fn an_ack_that_does_not_come_is_a_timeout_and_is_counted_when_it_does() {
 }
 
 #[test]
-fn requests_that_wait_are_bounded_and_do_not_wait_for_ever() {
+fn requests_that_wait_are_bounded() {
     let scenario = Scenario::new();
-    let options = ["--max-waiting", "2", "--unavailable-after-ms", "300", "--hello-timeout-ms", "600000"];
+    let options = ["--max-waiting", "2", "--unavailable-after-ms", "600000", "--hello-timeout-ms", "600000"];
     let mut supervise = over_faulty(&scenario, &options, &[json!({"sleep_ms": 600_000})]);
     for id in ["1", "2"] {
         let turn = json!({"op": "submit_turn", "sid": id, "request_id": id});
@@ -363,7 +363,16 @@ fn requests_that_wait_are_bounded_and_do_not_wait_for_ever() {
     }
     let turn = json!({"op": "submit_turn", "sid": "3", "request_id": "3"});
     assert_eq!(supervise.refused(turn)["kind"], "overloaded");
+    assert_eq!(supervise.finish(), Ended::Code(0));
+}
+
+#[test]
+fn requests_do_not_wait_for_ever() {
+    let scenario = Scenario::new();
+    let options = ["--unavailable-after-ms", "300", "--hello-timeout-ms", "600000"];
+    let mut supervise = over_faulty(&scenario, &options, &[json!({"sleep_ms": 600_000})]);
     for id in ["1", "2"] {
+        supervise.submit(id, id, json!({}));
         let end = supervise.ending(id);
         assert_eq!((&end["reason"], &end["turn_started"]), (&json!("unavailable"), &json!(false)));
     }

@@ -27,6 +27,7 @@ fn fields_of_inner_objects_and_words_in_strings_are_not_taken() {
     check(r#"{"message":{"type":"turn.end","request_id":"r1","sid":"s1"},"x":"#, "", none);
     check(r#"{"text":"\"type\":\"turn.end\"","a":"type","b":"request_id""#, "", none);
     check(r#"["type","turn.end"]"#, "", none);
+    check(r#"{"type":{} "turn.end","request_id":[1] "r1","sid" [:] "s1","#, "", none);
     check(r#"text {"type":"turn.end"}"#, "", none);
     check(r#"{"a":"b"},"type":"turn.end"}"#, "", none);
     check("", "", none);
@@ -35,6 +36,9 @@ fn fields_of_inner_objects_and_words_in_strings_are_not_taken() {
 #[test]
 fn of_two_fields_the_first_counts_and_only_strings_do() {
     check(r#"{"type":"delta","type":"turn.end","request_id":7,"sid":null,"#, "", [Some("delta"), None, None]);
+    let head = r#"{"request_id":"r1","request_id":"r2","sid":"s1","sid":"s2","#;
+    check(head, "", [None, Some("r1"), Some("s1")]);
+    check(head, r#"x","request_id":"r3","sid":"s3"}"#, [None, Some("r1"), Some("s1")]);
 }
 
 #[test]
