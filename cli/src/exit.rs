@@ -2,13 +2,14 @@
 
 use turnhost_protocol::{ErrorKind, FailReason};
 
-/// The turn ended, or the program did what it was asked; also when the reader of stdout went away.
+/// The turn ended, or the program did what it was asked; also when the reader of stdout went away. `status`: alive.
 pub(crate) const ENDED: u8 = 0;
-/// The turn ended with `turn.error` or the agent failed; `supervise`: the stop was not clean.
+/// The turn ended with `turn.error` or the agent failed; `supervise`: the stop was not clean; `config check`: there are
+/// mistakes.
 pub(crate) const FAILED: u8 = 1;
 /// The command line, or a file that it names, is wrong; nothing was started.
 pub(crate) const USAGE: u8 = 2;
-/// No host could be had, or it crashed too often.
+/// No host could be had, or it crashed too often; `status`: none is running.
 pub(crate) const UNAVAILABLE: u8 = 3;
 /// The host crashed, or was killed because it hung.
 pub(crate) const CRASHED: u8 = 4;
@@ -22,11 +23,31 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   0    the turn ended (or the reader of stdout went away)
   1    the turn failed or the agent's program did
-  2    the command line is wrong
+  2    the command line, or a file that it or HERMES_HOME names, is wrong
   3    no host could be started, or it crashed too often
   4    the host crashed or hung
   124  --timeout ran out
   130  interrupted";
+
+/// For the end of `status --help`.
+pub(crate) const STATUS_HELP: &str = "\
+Exit codes:
+  0    a host is registered and alive
+  2    the registry file cannot be used, or the command line is wrong
+  3    no host is registered, or the one that is does not run";
+
+/// For the end of `config show --help`.
+pub(crate) const SHOW_HELP: &str = "\
+Exit codes:
+  0    shown
+  2    the config cannot be used, or the command line is wrong";
+
+/// For the end of `config check --help`.
+pub(crate) const CHECK_HELP: &str = "\
+Exit codes:
+  0    the config is fine, or there is none
+  1    it has mistakes: a value of the wrong kind, a mistyped key, or it cannot be read
+  2    the command line is wrong";
 
 /// The code for a turn that ended with `turn.error` of this reason.
 pub(crate) fn for_reason(reason: FailReason) -> u8 {

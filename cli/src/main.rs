@@ -1,14 +1,18 @@
 //! `turnhost`: runs an agent's turns in a supervised child process. One binary: it is its own host and its own guard.
 
+mod config;
 mod demo;
 mod exit;
 mod host;
+mod manual;
 mod output;
 mod run;
 mod signals;
+mod status;
 mod supervise;
+mod table;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Debug, Parser)]
@@ -34,7 +38,10 @@ Examples:
   turnhost run -- claude -p < prompt.txt            one turn of a command-line program
   turnhost demo                                     a host is killed in mid-turn: see what happens
   turnhost supervise --no-registry -- turnhost host drive a host by JSON lines on stdin and stdout
+  turnhost status                                   is a host registered, is it alive, and whose is it
+  turnhost config show                              which settings hold, and where they come from
 
+Each command has examples and its exit codes in its own --help: turnhost help run.
 Logs go to stderr and are quiet; TURNHOST_LOG (else RUST_LOG) takes a filter, as TURNHOST_LOG=debug.";
 
 #[derive(Debug, Subcommand)]
@@ -47,6 +54,14 @@ enum Command {
     Supervise(supervise::Args),
     #[command(about = "Be the host: frames on stdin and stdout", after_help = host::HELP)]
     Host(turnhost_host::HostArgs),
+    /// Say who is registered, whether it is alive and how that is known
+    Status(status::Args),
+    #[command(about = "Show which settings hold, or check the config", after_help = config::HELP)]
+    Config(config::Args),
+    /// Write the completions of a shell
+    Completions(manual::Completions),
+    /// Write the manual pages
+    Man(manual::Man),
     /// The process between supervisor and host; internal
     #[command(hide = true)]
     Guard,
@@ -64,6 +79,10 @@ fn main() -> ExitCode {
         Command::Demo(args) => in_front(|| demo::main(&args)),
         Command::Supervise(args) => in_front(|| supervise::main(args)),
         Command::Host(args) => host::main(&args),
+        Command::Status(args) => status::main(args),
+        Command::Config(args) => config::main(args),
+        Command::Completions(args) => manual::completions(&args, Cli::command()),
+        Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Guard => {
             say(
                 "turnhost guard is started by a supervisor, with its orders in the environment; use `turnhost run` or \
@@ -105,8 +124,7 @@ fn start_log() {
     let filter = EnvFilter::try_from_env("TURNHOST_LOG")
         .or_else(|_| EnvFilter::try_from_default_env())
         .unwrap_or_else(|_| EnvFilter::new("off"));
-    let colour =
-        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+    let colour = table::wants_colour(std::io::stderr().is_terminal());
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
     if log.try_init().is_err() {
@@ -120,5 +138,103 @@ pub(crate) fn say(message: impl std::fmt::Display) {
     let line = format!("turnhost: {message}\n");
     if std::io::stderr().write_all(line.as_bytes()).is_err() {
         // Nobody can be told.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
+
+    /// The words of a shell line, and its operators as words of their own. Enough for examples.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut word: Option<String> = None;
+        let mut letters = line.chars().peekable();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '\'' => {
+                    let quoted: String = letters.by_ref().take_while(|letter| *letter != '\'').collect();
+                    word.get_or_insert_default().push_str(&quoted);
+                }
+                '"' => {
+                    let word = word.get_or_insert_default();
+                    while let Some(letter) = letters.next().filter(|letter| *letter != '"') {
+                        word.push(if letter == '\\' { letters.next().unwrap_or('\\') } else { letter });
+                    }
+                }
+                ' ' | '|' | ';' | '(' | ')' | '<' | '>' | '&' => {
+                    words.extend(word.take());
+                    if letter != ' ' {
+                        words.push(letter.to_string());
+                    }
+                }
+                letter => word.get_or_insert_default().push(letter),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    /// The command lines of this program in an example: what stands before a pipe, a redirection or a remark.
+    fn commands(line: &str) -> Vec<Vec<String>> {
+        let line = line.split("   ").next().unwrap_or(line);
+        let words = words(line);
+        let commands = words.split(|word| ["|", ";", "(", ")", "<", ">", "&"].contains(&word.as_str()));
+        let ours = commands.map(|words| {
+            let is_assignment =
+                |word: &&String| word.split('=').next().is_some_and(|name| name.ends_with("HOME"));
+            words.iter().skip_while(is_assignment).cloned().collect::<Vec<_>>()
+        });
+        ours.filter(|words| words.first().is_some_and(|word| word == "turnhost")).collect()
+    }
+
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        help.lines().filter_map(|line| line.strip_prefix("  ")).map(|line| line.trim().to_owned()).collect()
+    }
+
+    fn every_command(command: &clap::Command) -> Vec<clap::Command> {
+        let mut all = vec![command.clone()];
+        for below in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+            all.extend(every_command(below));
+        }
+        all
+    }
+
+    #[test]
+    fn every_command_has_an_example_and_every_example_is_a_command_line() {
+        let mut seen = 0;
+        for command in every_command(&Cli::command()) {
+            let name = command.get_name().to_owned();
+            let examples: Vec<_> = examples(&command).iter().flat_map(|line| commands(line)).collect();
+            assert!(!examples.is_empty(), "{name} has no example");
+            for words in examples {
+                seen += 1;
+                if let Err(error) = Cli::try_parse_from(&words) {
+                    panic!("{name}: {words:?}: {error}");
+                }
+            }
+        }
+        assert!(seen > 15, "{seen}");
+    }
+
+    #[test]
+    fn an_example_is_read_as_a_shell_reads_it() {
+        let own = |line: &str| commands(line).into_iter().map(|words| words.join("|")).collect::<Vec<_>>();
+        assert_eq!(
+            own("turnhost run \"a b\" -- sh -c 'x | y'    remark"),
+            ["turnhost|run|a b|--|sh|-c|x | y"]
+        );
+        assert_eq!(own("(echo '{}'; sleep 1) | turnhost host"), ["turnhost|host"]);
+        assert_eq!(own("HERMES_HOME=/h turnhost status --json | jq ."), ["turnhost|status|--json"]);
+        assert_eq!(own("turnhost run - < file"), ["turnhost|run|-"]);
+        assert_eq!(own("echo turnhost"), Vec::<String>::new());
+        assert!(Cli::try_parse_from(["turnhost", "status", "--nonsense"]).is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
     }
 }

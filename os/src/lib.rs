@@ -8,6 +8,7 @@
 pub mod fd;
 pub mod identity;
 pub mod log;
+pub mod memory;
 #[cfg(test)]
 mod testing;
 pub mod tree;

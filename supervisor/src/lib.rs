@@ -52,7 +52,7 @@ mod ledger;
 mod machine;
 mod mailbox;
 mod pending;
-mod registry;
+pub mod registry;
 mod reseed;
 mod restart;
 mod spawn;

@@ -2,16 +2,19 @@
 //!
 //! The lock is a file of its own, `<registry>.lock`, that is never deleted: the kernel gives the lock back when its
 //! holder dies. The registry file itself is only ever replaced as a whole. `decide` judges what was found, `entry` is
-//! the file's content, `orphan` looks at processes and ends them.
+//! the file's content, `orphan` looks at processes and ends them, [`inspect`] only looks.
 //!
 //! Everything here blocks on the file system, and [`RegistryFile::reconcile`] may wait for an orphan to die (bounded,
 //! a few seconds): call it off the reactor.
 
 mod decide;
 mod entry;
+mod inspect;
 mod orphan;
 #[cfg(test)]
 mod tests;
+
+pub use inspect::{Evidence, InspectError, Inspection, Life, Memory, Owner, inspect};
 
 use crate::machine::StartFault;
 use decide::{Verdict, decide};

@@ -175,7 +175,7 @@ fn config(args: Args, variable: impl Fn(&str) -> Option<OsString>) -> Result<Con
 }
 
 /// `<home>/turnhost/host.json`.
-fn default_registry(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
+pub(crate) fn default_registry(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     let named = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = named("HERMES_HOME")
         .or_else(|| Some(named("XDG_STATE_HOME").filter(|path| path.is_absolute())?.join("turnhost")))

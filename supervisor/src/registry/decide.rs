@@ -103,7 +103,7 @@ pub(super) fn decide(recorded: &Recorded, facts: &Facts) -> Verdict {
 }
 
 /// Without ticks: the same words, and not started after it was recorded.
-fn looks_like(host: &Found, recorded: &Recorded) -> bool {
+pub(super) fn looks_like(host: &Found, recorded: &Recorded) -> bool {
     same_words(&host.command_line, &recorded.argv)
         && recorded.started_at.is_some_and(|recorded_at| host.started_at <= recorded_at + CLOCK_SLACK)
 }
@@ -121,7 +121,7 @@ fn same_words(command_line: &[String], argv: &[String]) -> bool {
 }
 
 /// Init adopts; a parent that reads as 0 lives outside our pid namespace, where an orphan would have gone to init.
-fn is_owner(parent: &Parent) -> bool {
+pub(super) fn is_owner(parent: &Parent) -> bool {
     parent.pid != 1 && !parent.adopts_orphans && parent.holds_pipes != Some(false)
 }
 

@@ -254,3 +254,16 @@ fn keys_of_other_programs_are_left_alone() {
     let remark = Remark { line: 1, key: "agent.exec.timeout".to_owned(), kind };
     assert_eq!(reading("agent: {exec: {timeout: 5}}").remarks, [remark]);
 }
+
+#[test]
+fn the_guide_has_every_key_and_its_example_sets_each() {
+    let guide = include_str!("../../../../docs/config.md");
+    let example = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
+    let found = reading(example);
+    assert_eq!((found.problems, found.remarks), Default::default());
+    for key in KEYS {
+        assert!(guide.lines().any(|line| line.starts_with(&format!("| `{key}` |"))), "{key} has no row");
+        let is_set = |place: &String| place == key || place.starts_with(&format!("{key}."));
+        assert!(found.lines.keys().any(is_set), "{key} is not in the example");
+    }
+}
