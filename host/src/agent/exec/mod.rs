@@ -5,12 +5,13 @@
 //!
 //! - **Prompt.** `stdin` (default): its bytes exactly, nothing added, then end of file. `arg`: the last argument, after
 //!   all of `argv`, with stdin at /dev/null; a prompt that begins with `-` looks like an option unless `argv` ends with
-//!   `--`. `none`: not passed at all.
+//!   `--`, or with an option that takes it into the same argument: `--prompt=`. `none`: not passed at all.
 //! - **Surroundings.** The turn's working directory (a relative program path starts there), the host's environment, then
 //!   the turn's, then `env`. A process group of its own, default signals, no descriptors beyond 0, 1 and 2.
 //! - **Output.** Each line of stdout is one delta, its newline included, as it comes. A line without an end is passed
 //!   on after a short silence, and a long one in pieces. What is no UTF-8 becomes U+FFFD. A reader that is slow slows the
-//!   program. stderr is always drained, and its last lines are kept for an error.
+//!   program. stderr is always drained, and its last lines are kept for an error, as a terminal would show them: without
+//!   colours, and of a progress bar the last state.
 //! - **Outcome.** Exit code 0: the answer is what was streamed. Anything else: `agent_exit` with the code or signal and
 //!   the end of stderr. It is the program itself that counts: what it leaves in the background keeps running and delays
 //!   nothing, even if it holds the pipes.
@@ -21,6 +22,7 @@
 mod options;
 mod pieces;
 mod pipe;
+mod plain;
 mod program;
 mod tail;
 mod tree;
@@ -96,7 +98,7 @@ async fn run(turn: TurnContext, timings: Timings, default_argv: &[String]) -> Ag
         return Ok(Answer { text: None, interrupted: true });
     }
     if options.prompt == PromptMode::Arg {
-        options.argv.push(turn.prompt.clone());
+        options.add_prompt(&turn.prompt);
     }
     let (mut program, pipes) = Program::start(&options, &turn)?;
     let mut tail = Tail::default();

@@ -63,6 +63,14 @@ impl Options {
         Ok(options)
     }
 
+    /// The prompt as the last argument, or as the value of an option that waits for one, as `--prompt=`.
+    pub(super) fn add_prompt(&mut self, prompt: &str) {
+        match self.argv.split_last_mut() {
+            Some((last, [_, ..])) if last.starts_with('-') && last.ends_with('=') => last.push_str(prompt),
+            _ => self.argv.push(prompt.to_owned()),
+        }
+    }
+
     pub(super) fn program(&self) -> &str {
         self.argv.first().map_or("", String::as_str)
     }

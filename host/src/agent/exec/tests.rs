@@ -194,6 +194,25 @@ async fn the_prompt_goes_where_the_mode_says() {
 }
 
 #[tokio::test]
+async fn an_option_that_waits_for_its_value_takes_the_prompt() {
+    let show = "printf '%s|' \"$@\"";
+    let cases = [
+        (json!(["--yes", "--prompt="]), "--yes|--prompt=-x y|"),
+        (json!(["--prompt"]), "--prompt|-x y|"),
+        (json!(["A="]), "A=|-x y|"),
+    ];
+    for (words, expected) in cases {
+        let mut frame = shell(show);
+        frame["text"] = json!("-x y");
+        let argv = [json!(["sh", "-c", show, "sh"]), words.clone()];
+        frame["agent"]["argv"] = argv.iter().filter_map(Value::as_array).flatten().cloned().collect();
+        frame["agent"]["prompt"] = json!("arg");
+        let (result, sent, _) = play(Exec::default(), &frame).await;
+        assert_eq!((result, text(&sent)), (complete(), expected.to_owned()), "{words}");
+    }
+}
+
+#[tokio::test]
 async fn the_program_gets_directory_environment_group_and_nothing_else_of_the_host() {
     let folder = tempfile::tempdir().unwrap();
     let leaked = std::fs::File::open("/dev/null").unwrap();
