@@ -2,7 +2,7 @@
 
 It speaks what the agents speak: OpenAI chat completions, OpenAI responses, Gemini; streamed or whole. A request that
 offers a shell tool is the agent's own turn and gets the scene; any other (a title, a summary, a route) gets one word.
-Everything that was asked is kept. As a proxy it refuses, and keeps who was to be reached.
+What the agent's turns asked is kept. As a proxy it refuses, and keeps who was to be reached.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ DONE = "The command is done."
 class Asked:
     """One request of an agent's own turn."""
 
-    at: float
     tool_results: list[str]
     prompted: str
     """Everything that was sent, as text: where a prompt is looked for."""
@@ -58,11 +57,8 @@ class FakeModel:
     command: str = ""
     refuse_with: int = 401
     asked: list[Asked] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-    """Method and path of every other request."""
     outside: list[str] = field(default_factory=list)
     """Hosts that an agent wanted to reach through the proxy that this server pretends to be."""
-    bodies: list[Json] = field(default_factory=list)
 
     def __enter__(self) -> FakeModel:
         self.over = threading.Event()
@@ -253,27 +249,19 @@ def handler(model: FakeModel) -> type[BaseHTTPRequestHandler]:
             self.answer(403, {"error": "no way out"})
 
         def do_GET(self) -> None:
-            if self.path.startswith("http"):
-                model.outside.append(self.path)
-            else:
-                model.others.append(f"GET {self.path}")
-            self.answer(404, {"error": {"message": "not here"}})
+            self.refuse_page()
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("content-length", 0)))
             dialect = dialect_of(self.path)
             if dialect is None or self.path.startswith("http"):
-                (model.outside if self.path.startswith("http") else model.others).append(f"POST {self.path}")
-                return self.answer(404, {"error": {"message": "not here"}})
+                return self.refuse_page()
             body: Json = json.loads(raw)
-            model.bodies.append(body)
             tools = dialect.tools(body)
             asked = None
             if any(name in tools for name in SHELL_TOOLS):
-                asked = Asked(time.monotonic(), dialect.results(body), raw.decode())
+                asked = Asked(dialect.results(body), raw.decode())
                 model.asked.append(asked)
-            else:
-                model.others.append(f"POST {self.path}")
             if model.scene is Scene.REFUSE:
                 error = {"code": model.refuse_with, "message": "the key is not known here", "status": "UNAUTHENTICATED"}
                 return self.answer(model.refuse_with, {"error": error})
@@ -282,6 +270,11 @@ def handler(model: FakeModel) -> type[BaseHTTPRequestHandler]:
                 self.stream(dialect.events(said))
             else:
                 self.answer(200, dialect.whole(said))
+
+        def refuse_page(self) -> None:
+            if self.path.startswith("http"):  # as a proxy
+                model.outside.append(self.path)
+            self.answer(404, {"error": {"message": "not here"}})
 
         def answer(self, status: int, body: Json) -> None:
             text = json.dumps(body).encode()
