@@ -159,11 +159,11 @@ mod tests {
         let (fine, file) = report("model: {base_url: 'https://one/v1'}\nagent: {name: exec}\n");
         assert!(fine.is_fine());
         assert_eq!(fine.text(&file, false, false), "/h/config.yaml is fine\n");
-        let none = ConfigFile { path: "/h/config.yaml".into(), ..ConfigFile::default() };
+        let none = ConfigFile::examine(Path::new("/nowhere/at/all"));
         let settings = Settings::resolve(&HostArgs::default(), |_| None, &none);
         let report = Report::new(&none, &settings);
         assert!(report.is_fine());
-        assert!(report.text(&none, false, false).starts_with("/h/config.yaml does not exist: "));
+        assert!(report.text(&none, false, false).starts_with("/nowhere/at/all/config.yaml does not exist: "));
         assert_eq!(report.json(&none)["found"], false);
     }
 

@@ -258,7 +258,8 @@ fn keys_of_other_programs_are_left_alone() {
 #[test]
 fn the_guide_has_every_key_and_its_example_sets_each() {
     let guide = include_str!("../../../../docs/config.md");
-    let example = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
+    let example =
+        guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
     let found = reading(example);
     assert_eq!((found.problems, found.remarks), Default::default());
     for key in KEYS {
