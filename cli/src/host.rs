@@ -8,8 +8,9 @@ use turnhost_host::config::ConfigError;
 /// For the end of `--help`.
 pub(crate) const HELP: &str = "\
 Frames come on stdin and go out on stdout, one JSON object a line; docs/protocol.md has them. People
-use `turnhost run` or `turnhost supervise`, which start a host of their own. Its agents are scripted
-(the default) and exec. Here is a turn by hand:
+use `turnhost run` or `turnhost supervise`, which start a host of their own. Its agents are scripted,
+exec and openai, the default if a base URL or OPENAI_API_KEY is set, else scripted; docs/agents.md
+has their options. Here is a turn by hand:
 
   (echo '{\"type\":\"turn.start\",\"sid\":\"s\",\"request_id\":\"t\",\"text\":\"hello\"}'; sleep 1) | turnhost host";
 

@@ -242,7 +242,8 @@ pub fn log_to_stderr() {
 /// For the end of `compute-host --help`.
 const HELP: &str = "\
 Frames come on stdin and go out on stdout, one JSON object a line; docs/protocol.md has them. Its
-agents are scripted (the default) and exec. Here is a turn by hand:
+agents are scripted, exec and openai, the default if a base URL or OPENAI_API_KEY is set, else
+scripted; docs/agents.md has their options. Here is a turn by hand:
 
   (echo '{\"type\":\"turn.start\",\"sid\":\"s\",\"request_id\":\"t\",\"text\":\"hello\"}'; sleep 1) | compute-host";
 

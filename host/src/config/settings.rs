@@ -116,7 +116,7 @@ impl Settings {
         let api_key = filled(API_KEY).map(|_| Source::Variable(API_KEY));
         let agent = Resolved::flag(args.agent.clone(), "--agent")
             .or_else(|| said(&config.agent.name, "agent.name"))
-            .unwrap_or_else(|| follow(base_url.is_some(), api_key.is_some()));
+            .unwrap_or_else(|| follow(args.script.is_some(), base_url.is_some(), api_key.is_some()));
         let exec_argv = (!config.agent.exec_argv.is_empty())
             .then(|| Resolved::new(config.agent.exec_argv.clone(), at("agent.exec.argv")));
         let personalities = config.personalities.iter().map(|(name, text)| {
@@ -157,11 +157,13 @@ impl Settings {
 }
 
 /// Nobody named an agent.
-fn follow(has_base_url: bool, has_api_key: bool) -> Resolved<String> {
-    let (name, source) = match (has_base_url, has_api_key) {
-        (true, _) => ("openai", Source::Because("a base URL is set")),
-        (false, true) => ("openai", Source::Because("OPENAI_API_KEY is set")),
-        (false, false) => ("scripted", Source::Default),
+fn follow(has_script: bool, has_base_url: bool, has_api_key: bool) -> Resolved<String> {
+    let (name, source) = match (has_script, has_base_url, has_api_key) {
+        // It is meant to be played.
+        (true, _, _) => ("scripted", Source::Because("a script is given")),
+        (false, true, _) => ("openai", Source::Because("a base URL is set")),
+        (false, false, true) => ("openai", Source::Because("OPENAI_API_KEY is set")),
+        (false, false, false) => ("scripted", Source::Default),
     };
     Resolved::new(name.to_owned(), source)
 }
