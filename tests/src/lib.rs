@@ -5,11 +5,14 @@
 //! left of any process tree, ends it, and fails the test. Every wait has a deadline and fails with the transcript so
 //! far: what was sent, what came back on stdout and stderr, and when.
 //!
+//! A [`ModelServer`] plays a model's answers, for tests of agents that ask one.
+//!
 //! The misbehaving host `faulty-host` belongs to this package; `docs/harness.md` is its manual.
 #![warn(missing_docs)]
 
 mod binaries;
 mod launch;
+mod model;
 mod process;
 mod reader;
 mod scenario;
@@ -19,6 +22,7 @@ mod wait;
 
 pub use binaries::{binary, example};
 pub use launch::Launch;
+pub use model::{ModelAnswer, ModelRequest, ModelServer};
 pub use process::{Ended, Process, signal};
 pub use scenario::{MARKER, Scenario};
 pub use supervise::{Supervise, turn};

@@ -15,6 +15,16 @@ pub const MARKER: &str = "TURNHOST_TEST_MARKER";
 
 /// Variables of whoever runs the tests that would change what is tested.
 const UNSET: &[&str] = &[
+    "ALL_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "all_proxy",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
     "HERMES_COMPUTE_HOST_CHILD",
     "HERMES_COMPUTE_HOST_HEARTBEAT_SECS",
     "HERMES_COMPUTE_HOST_MAX_FRAME_BYTES",

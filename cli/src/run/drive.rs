@@ -305,6 +305,7 @@ impl Show {
                     return Ok(outcome);
                 }
                 TurnEvent::Event(frame) if frame.kind == "approval_request" => self.deny(frame.to_json()),
+                TurnEvent::Event(frame) if frame.kind == "status" && !self.json => tell(frame.to_json()),
                 _ => {}
             }
         }
@@ -348,6 +349,17 @@ impl Show {
         let supervisor = self.supervisor.clone();
         // The turn goes on by what the host makes of it.
         tokio::spawn(async move { supervisor.respond(answer, Duration::from_secs(30)).await });
+    }
+}
+
+/// A line of the agent for people: that it waits and tries again, for instance.
+fn tell(status: &str) {
+    #[derive(serde::Deserialize)]
+    struct Status {
+        text: String,
+    }
+    if let Ok(Status { text }) = serde_json::from_str(status) {
+        say(text.replace(char::is_control, " "));
     }
 }
 

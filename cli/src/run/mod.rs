@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal as _, Read as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use turnhost_host::{HostArgs, HostOptions};
 use turnhost_protocol::limits::MAX_FRAME_BYTES;
 
 const HELP: &str = "\
@@ -23,6 +24,7 @@ Examples:
   turnhost run \"hello\"
   turnhost run --agent exec -- sh -c 'for i in 1 2 3; do echo line $i; sleep 0.5; done; exit 3'
   turnhost run --timeout 60 --propagate-exit - -- my-agent --plain < prompt.txt
+  turnhost run --base-url http://127.0.0.1:8080/v1 --model NAME \"hello\"
   turnhost run --json \"hello\" | jq -r 'select(.event == \"turn\") | .frame.text // empty'
   turnhost run --script steps.jsonl \"hello\"          (docs/scripted.md has one to copy)
 
@@ -37,6 +39,8 @@ pub(crate) enum AgentName {
     Scripted,
     /// Runs the program after --, with the prompt on its stdin
     Exec,
+    /// Asks an OpenAI-compatible server; OPENAI_API_KEY is its key
+    Openai,
 }
 
 impl AgentName {
@@ -44,6 +48,7 @@ impl AgentName {
         match self {
             AgentName::Scripted => "scripted",
             AgentName::Exec => "exec",
+            AgentName::Openai => "openai",
         }
     }
 }
@@ -52,9 +57,16 @@ impl AgentName {
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{HELP}\n\n{}", exit::HELP))]
 pub(crate) struct Args {
-    /// Which agent runs the turn [default: exec if a program is given, else scripted]
+    /// Which agent runs the turn [default: exec if a program is given, openai if a server or OPENAI_API_KEY is, else
+    /// scripted]
     #[arg(long, value_enum, value_name = "NAME")]
     agent: Option<AgentName>,
+    /// Base URL of an OpenAI-compatible server [default: OPENAI_BASE_URL, else model.base_url of config.yaml]
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// The model, as the server knows it [default: model.name of config.yaml]
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
     /// Steps for the scripted agent: a JSON list, or one step a line; docs/scripted.md has them
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -99,7 +111,7 @@ struct Turn {
 }
 
 fn prepare(args: &Args) -> Result<Turn, String> {
-    let plan = plan::plan(args, std::io::stdin().is_terminal())?;
+    let plan = plan::plan(args, &known(), std::io::stdin().is_terminal())?;
     if let Some(cwd) = &args.cwd {
         match std::fs::metadata(cwd) {
             Ok(found) if found.is_dir() => {}
@@ -131,6 +143,17 @@ fn prepare(args: &Args) -> Result<Turn, String> {
         cwd: args.cwd.clone(),
         propagate_exit: args.propagate_exit,
     })
+}
+
+/// What the host will find in the environment and the config.
+fn known() -> plan::Known {
+    let options = HostOptions::from_env(&HostArgs::default());
+    plan::Known {
+        has_server: options.base_url.is_some_and(|url| !url.trim().is_empty()),
+        has_key: turnhost_host::agent::openai::has_key(),
+        has_program: !options.config.agent.exec_argv.is_empty(),
+        agent: options.config.agent.name,
+    }
 }
 
 /// All of stdin. Bytes that are no UTF-8 become U+FFFD, as everywhere on the wire.

@@ -90,6 +90,22 @@ fn without_certificates(provider: Arc<CryptoProvider>) -> Result<ClientConfig, r
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
+/// The body of a response.
+pub(super) struct Body<'a> {
+    pub(super) response: &'a mut reqwest::Response,
+    /// The server's name, for people.
+    pub(super) server: &'a str,
+}
+
+impl super::stream::Body for Body<'_> {
+    async fn piece(&mut self) -> Result<Option<Vec<u8>>, String> {
+        match self.response.chunk().await {
+            Ok(piece) => Ok(piece.map(|piece| piece.to_vec())),
+            Err(error) => Err(describe(&error, self.server)),
+        }
+    }
+}
+
 /// What broke a connection, for people; the address is left out, for it may hold secrets.
 pub(super) fn describe(error: &reqwest::Error, server: &str) -> String {
     let cause = cause(error);
