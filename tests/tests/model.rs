@@ -417,7 +417,7 @@ fn the_hosts_default_agent_follows_server_key_and_script() {
     assert_says(end["message"].as_str().unwrap_or_default(), &["no model is named"]);
     let scripted = |launch: Launch| assert_eq!(said(launch)["session_info"]["agent"], "scripted");
     scripted(plain());
-    scripted(plain().env("OPENAI_BASE_URL", "").env("OPENAI_API_KEY", " "));
+    scripted(plain().env("OPENAI_BASE_URL", "").env("OPENAI_API_KEY", ""));
     scripted(plain().env("OPENAI_API_KEY", KEY).args(["--agent", "scripted"]));
     let script = scenario.home().join("script");
     assert!(std::fs::write(&script, "{\"delta\":\"played\"}\n").is_ok());

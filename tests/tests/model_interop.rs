@@ -79,7 +79,10 @@ fn a_model_server_that_others_wrote_is_understood_and_finds_no_fault_with_us() {
         host.send(&json!({"type": "turn.start", "sid": id, "request_id": id, "text": format!("prompt {id}"), "agent": options}));
         let end = host.ending(id);
         let frames = host.frames_of(id);
-        let text: String = frames.iter().filter_map(|frame| frame["text"].as_str().filter(|_| frame["type"] == "delta")).collect();
+        let text: String = frames
+            .iter()
+            .filter_map(|frame| frame["text"].as_str().filter(|_| frame["type"] == "delta"))
+            .collect();
         let counted = frames.iter().find(|frame| frame["kind"] == "usage").cloned();
         (end, text, counted)
     };
@@ -109,14 +112,30 @@ fn a_model_server_that_others_wrote_is_understood_and_finds_no_fault_with_us() {
 
     for (id, behavior, words) in [
         ("unknown", json!({"type": "fail", "status": 404}), &["404"][..]),
-        ("down", json!({"type": "fail", "status": 503, "retry_after": 0, "times": 2}), &["503", "2 attempts"]),
+        (
+            "down",
+            json!({"type": "fail", "status": 503, "retry_after": 0, "times": 2}),
+            &["503", "2 attempts"],
+        ),
         ("truncated", json!({"type": "stream_fault", "kind": "truncate", "after_chunks": 2}), &["cut off"]),
-        ("disconnected", json!({"type": "stream_fault", "kind": "disconnect", "after_chunks": 2}), &["cut off"]),
-        ("malformed", json!({"type": "stream_fault", "kind": "malformed", "after_chunks": 2}), &["no chat completion"]),
+        (
+            "disconnected",
+            json!({"type": "stream_fault", "kind": "disconnect", "after_chunks": 2}),
+            &["cut off"],
+        ),
+        (
+            "malformed",
+            json!({"type": "stream_fault", "kind": "malformed", "after_chunks": 2}),
+            &["no chat completion"],
+        ),
     ] {
         play(json!([behavior]));
         let (end, ..) = turn(id, json!({"max_attempts": 2}));
-        assert_eq!((&end["type"], &end["reason"]), (&json!("turn.error"), &json!("exception")), "{id}: {end}");
+        assert_eq!(
+            (&end["type"], &end["reason"]),
+            (&json!("turn.error"), &json!("exception")),
+            "{id}: {end}"
+        );
         for word in words {
             assert!(end["message"].as_str().is_some_and(|message| message.contains(word)), "{id}: {end}");
         }
@@ -124,7 +143,8 @@ fn a_model_server_that_others_wrote_is_understood_and_finds_no_fault_with_us() {
 
     let verdict = ask(&address, "/_llmock/verdict", None);
     assert_eq!((&verdict["passed"], &verdict["calls"]), (&json!(true), &json!(9)), "{verdict:#}");
-    let warned: Vec<&Value> = verdict["findings"].as_array().into_iter().flatten().map(|one| &one["code"]).collect();
+    let warned: Vec<&Value> =
+        verdict["findings"].as_array().into_iter().flatten().map(|one| &one["code"]).collect();
     assert_eq!(warned, [] as [&str; 0], "{verdict:#}");
 
     server.signal(nix::sys::signal::Signal::SIGTERM);

@@ -11,7 +11,9 @@ use std::ffi::OsString;
 use std::io::{IsTerminal as _, Read as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use turnhost_host::{HostArgs, HostOptions};
+use turnhost_host::HostArgs;
+use turnhost_host::config::Source;
+use turnhost_host::options::settings_of_this_process;
 use turnhost_protocol::limits::MAX_FRAME_BYTES;
 
 const HELP: &str = "\
@@ -111,7 +113,7 @@ struct Turn {
 }
 
 fn prepare(args: &Args) -> Result<Turn, String> {
-    let plan = plan::plan(args, &known(), std::io::stdin().is_terminal())?;
+    let plan = plan::plan(args, &known()?, std::io::stdin().is_terminal())?;
     if let Some(cwd) = &args.cwd {
         match std::fs::metadata(cwd) {
             Ok(found) if found.is_dir() => {}
@@ -146,14 +148,15 @@ fn prepare(args: &Args) -> Result<Turn, String> {
 }
 
 /// What the host will find in the environment and the config.
-fn known() -> plan::Known {
-    let options = HostOptions::from_env(&HostArgs::default());
-    plan::Known {
-        has_server: options.base_url.is_some_and(|url| !url.trim().is_empty()),
-        has_key: turnhost_host::agent::openai::has_key(),
-        has_program: !options.config.agent.exec_argv.is_empty(),
-        agent: options.config.agent.name,
-    }
+fn known() -> Result<plan::Known, String> {
+    let (settings, _) = settings_of_this_process(&HostArgs::default()).map_err(|error| error.to_string())?;
+    let is_named = matches!(settings.agent.source, Source::File { .. });
+    Ok(plan::Known {
+        agent: is_named.then_some(settings.agent.value),
+        has_program: settings.exec_argv.is_some(),
+        has_server: settings.base_url.is_some(),
+        has_key: settings.api_key.is_some(),
+    })
 }
 
 /// All of stdin. Bytes that are no UTF-8 become U+FFFD, as everywhere on the wire.

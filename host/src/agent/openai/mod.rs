@@ -35,13 +35,6 @@ use turnhost_protocol::frame::EventBody;
 /// What the end of a connection may take after `[DONE]`, so that it can serve the next turn.
 const CONNECTION_END: Duration = Duration::from_millis(20);
 
-/// True if `OPENAI_API_KEY` holds a key.
-pub fn has_key() -> bool {
-    ApiKey::new(std::env::var(KEY_VARIABLE).ok()).is_set()
-}
-
-const KEY_VARIABLE: &str = "OPENAI_API_KEY";
-
 /// The `openai` agent. Its connections are shared by all of its turns.
 #[derive(Debug, Default)]
 pub struct Openai {
@@ -57,7 +50,7 @@ impl Openai {
 
     /// With the key of `OPENAI_API_KEY`, if it is set.
     pub fn from_env() -> Self {
-        Self::new(std::env::var(KEY_VARIABLE).ok())
+        Self::new(std::env::var(crate::config::API_KEY).ok())
     }
 }
 
