@@ -72,6 +72,7 @@
 
 pub mod agent;
 pub mod config;
+pub mod context_engine;
 pub mod options;
 pub mod turn;
 
@@ -89,6 +90,7 @@ mod session;
 mod stop;
 mod sys;
 
+pub use context_engine::ContextEngine;
 pub use options::{HostArgs, HostOptions};
 pub use process::{compute_host, log_to_stderr, run, run_builtin, run_with};
 pub use turn::{Agent, AgentError, AgentResult, Agents, Answer, AsyncAgent, BlockingAgent, TurnFuture};

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use turnhost_protocol::frame::ControlAck;
 use turnhost_protocol::{RawJson, Route, RouteClass, SessionId};
 
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -121,15 +122,16 @@ impl Ledger {
     /// A control was acknowledged by the host of `epoch`.
     pub(crate) fn control_acked(&mut self, sid: &SessionId, epoch: u64, ack: &ControlAck) {
         let Some(record) = self.current(sid, epoch) else { return };
-        if let Some(Ok(key)) = ack.session_key.as_ref().map(RawJson::from_value) {
-            record.seed.fields.insert("session_key".to_owned(), key);
-            let bytes = bytes_of_fields(&record.seed.fields);
-            let before = std::mem::replace(&mut record.field_bytes, bytes);
-            self.bytes = self.bytes + bytes - before;
-            self.bound(sid);
-        }
         let route = ack.route_name.as_deref().and_then(Route::from_name);
-        if let Some(messages) = &ack.messages {
+        let told = settings::follow(&mut record.seed.fields, sid, route, ack);
+        let bytes = bytes_of_fields(&record.seed.fields);
+        let before = std::mem::replace(&mut record.field_bytes, bytes);
+        self.bytes = self.bytes + bytes - before;
+        self.bound(sid);
+        if !told {
+            // The next host would get a setting that this session no longer has.
+            self.forget(sid);
+        } else if let Some(messages) = &ack.messages {
             self.replace(sid, messages.clone());
         } else if route == Some(Route::SessionReset) {
             self.replace(sid, Vec::new());

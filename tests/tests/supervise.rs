@@ -163,7 +163,7 @@ fn refused_controls_have_their_kinds() {
     assert_eq!(kind(control("nobody", "session.reset")), "session_not_found");
     supervise.ok(json!({"op": "seed", "sid": "s"}));
     assert_eq!(kind(control("s", "prompt.submit")), "control_failed");
-    assert_eq!(kind(control("s", "session.compress")), "control_failed");
+    assert_eq!(kind(control("s", "slash.retry")), "control_failed");
     supervise
         .ok(json!({"op": "submit_turn", "sid": "s", "request_id": "r", "script": [{"sleep_ms": 600_000}]}));
     supervise.turn_frame("r", "turn.started");

@@ -11,10 +11,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 use turnhost_protocol::frame::{Control, ReloadMcp, Respond, SessionSeed, TurnStart};
 use turnhost_protocol::scan::{ScanError, scan};
-use turnhost_protocol::{RawJson, RequestId, SessionId};
+use turnhost_protocol::{RawJson, RequestId, Route, SessionId};
 
 /// How long `control`, `reload_mcp` and `respond` wait for their ack.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same for the routes that compress: a host lets a model write for 120 s, and 15 s more may pass until it answers.
+const COMPRESS_TIMEOUT: Duration = Duration::from_secs(150);
 /// How long `shutdown` may take in all.
 pub(crate) const DEFAULT_BUDGET: Duration = Duration::from_secs(25);
 
@@ -52,6 +54,26 @@ pub(crate) enum Op {
 pub(crate) struct Frame<T> {
     pub known: T,
     pub text: RawJson,
+}
+
+fn default_timeout(route: Option<Route>) -> Duration {
+    match route {
+        Some(Route::SessionCompress | Route::SlashCompress) => COMPRESS_TIMEOUT,
+        Some(
+            Route::PromptSubmit
+            | Route::SessionInterrupt
+            | Route::ReloadMcp
+            | Route::SessionSave
+            | Route::PromptSubmitTruncate
+            | Route::SlashModel
+            | Route::SlashPersonality
+            | Route::SlashPrompt
+            | Route::SessionReset
+            | Route::SessionHistoryReload
+            | Route::SlashRetry,
+        )
+        | None => DEFAULT_TIMEOUT,
+    }
 }
 
 /// Reads one line.
@@ -152,7 +174,7 @@ impl Fields {
                 Op::Interrupt { sid: sid.unwrap_or_default(), turn_id: self.take_as("turn_id")? }
             }
             "control" => {
-                let timeout = self.take_ms("timeout_ms", DEFAULT_TIMEOUT)?;
+                let timeout = self.take_as::<u64>("timeout_ms")?.map(Duration::from_millis);
                 let frame: Frame<Control> = self.into_frame()?;
                 require_sid(frame.known.sid.as_ref())?;
                 if frame.known.route_name.is_none() {
@@ -160,7 +182,8 @@ impl Fields {
                         "`route_name` is missing: a route of docs/protocol.md, as session.reset".to_owned()
                     );
                 }
-                Op::Control { frame, timeout }
+                let route = frame.known.route_name.as_deref().and_then(Route::from_name);
+                Op::Control { timeout: timeout.unwrap_or_else(|| default_timeout(route)), frame }
             }
             "reload_mcp" => {
                 let timeout = self.take_ms("timeout_ms", DEFAULT_TIMEOUT)?;
@@ -321,6 +344,19 @@ mod tests {
                     other => panic!("{other:?}"),
                 };
                 assert_eq!((timeout, text.as_str().to_owned()), (wanted, format!("{{{fields}}}")));
+            }
+        }
+    }
+
+    #[test]
+    fn a_compression_has_the_time_that_a_model_needs() {
+        for route in ["session.compress", "slash.compress"] {
+            for (given, wanted) in
+                [("", Duration::from_secs(150)), (r#","timeout_ms":7"#, Duration::from_millis(7))]
+            {
+                let line = format!(r#"{{"id":"1","op":"control","sid":"s","route_name":"{route}"{given}}}"#);
+                let Op::Control { timeout, .. } = op(&line) else { panic!("no control") };
+                assert_eq!(timeout, wanted, "{route}");
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::Host;
 use crate::session::Session;
+use crate::session::compress::Why;
 use crate::session::gate::Refusal;
 use crate::stop::Cause;
 use tokio::time::Instant;
@@ -32,7 +33,7 @@ impl Host {
             HostCommand::SessionSeed(frame) => self.seed(frame),
             HostCommand::TurnStart(frame) => self.start_turn(frame),
             HostCommand::Interrupt(frame) => self.interrupt(now, &frame),
-            HostCommand::Control(frame) => self.control(frame),
+            HostCommand::Control(frame) => self.control(now, frame),
             HostCommand::ReloadMcp(frame) => self.reload_mcp(frame),
             HostCommand::Respond(frame) => self.respond(frame),
             HostCommand::Shutdown(frame) => {
@@ -74,6 +75,17 @@ impl Host {
     }
 
     fn interrupt(&mut self, now: Instant, frame: &Interrupt) {
+        if let Some(compression) = self.compression_to_stop(frame) {
+            self.out.answer(InterruptAck {
+                sid: frame.sid.clone(),
+                request_id: frame.request_id.clone().unwrap_or_default(),
+                applied: true,
+                applied_ns: Some(self.out.now_ns()),
+                outcome: Some(InterruptOutcome::Applied),
+                turn: None,
+            });
+            return self.stop_compression(now, compression, Why::Interrupted);
+        }
         let session = frame.sid.as_ref().and_then(|sid| self.sessions.get_mut(sid));
         let mut to_stop = None;
         let (outcome, turn) = match session {

@@ -3,12 +3,13 @@
 
 mod approvals;
 mod commands;
-mod controls;
+mod control;
 mod events;
 mod stops;
 mod turns;
 
-use controls::OpenSave;
+use control::OpenControl;
+use control::compress::OpenCompression;
 
 use crate::approval::Approvals;
 use crate::event::Event;
@@ -50,7 +51,11 @@ pub(crate) struct Host {
     pub(crate) out: Outbox,
     /// Turns and other work beside the loop.
     pub(crate) pool: Pool,
-    open_saves: BTreeMap<u64, OpenSave>,
+    /// Controls that wait for a file.
+    open_controls: BTreeMap<u64, OpenControl>,
+    compressions: BTreeMap<u64, OpenCompression>,
+    /// A place for each summary that may be written at once.
+    summaries: Arc<Semaphore>,
     work: mpsc::Sender<Work>,
     waiting: Arc<Semaphore>,
     memory: Memory,
@@ -80,7 +85,9 @@ impl Host {
             stop: Stop::new(options.drain),
             out: Outbox::new(options.max_frame_bytes),
             pool: Pool::new(options.workers, runtime),
-            open_saves: BTreeMap::new(),
+            open_controls: BTreeMap::new(),
+            compressions: BTreeMap::new(),
+            summaries: Arc::new(Semaphore::new(options.workers.min(Semaphore::MAX_PERMITS))),
             sessions: Sessions::new(),
             approvals: Approvals::default(),
             work,
@@ -122,6 +129,9 @@ impl Host {
             Event::Work(work) => self.on_work(now, work),
             Event::Finished(Finished::Turn(turn, result)) => self.on_turn_finished(turn, result),
             Event::Finished(Finished::Save(save, result)) => self.on_saved(save, result),
+            Event::Finished(Finished::Config(control, result)) => self.on_config(control, result),
+            Event::Finished(Finished::Compress(control, result)) => self.on_compressed(now, control, result),
+            Event::Finished(Finished::Notify(control, result)) => self.on_engine_told(now, control, result),
             Event::Finished(Finished::Nothing) => {}
             Event::OutputGone => self.on_output_gone(now),
             Event::Tick => {}
@@ -139,6 +149,7 @@ impl Host {
                 self.end_by_force(turn);
             }
         }
+        self.step_compressions(now);
         if self.next_heartbeat.is_some_and(|due| due <= now) {
             self.beat(now);
         }
@@ -146,7 +157,9 @@ impl Host {
             && *due <= now
         {
             *due = now + ORPHANS_EVERY;
-            reaper.look(&self.turns.managed_pids());
+            let mut managed = self.turns.managed_pids();
+            managed.extend(self.compressions.values().flat_map(OpenCompression::pids));
+            reaper.look(&managed);
         }
         self.step_stop(now, written);
     }
@@ -156,6 +169,7 @@ impl Host {
         [
             self.approvals.next_deadline(),
             self.turns.first_interrupt().map(|at| at + IGNORED_INTERRUPT),
+            self.compressions.values().filter_map(OpenCompression::deadline).min(),
             self.next_heartbeat,
             self.orphans.as_ref().map(|(_, due)| *due),
             self.stop.next_deadline(),

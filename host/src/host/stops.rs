@@ -39,7 +39,8 @@ impl Host {
         loop {
             let flushed = written && self.out.lanes.is_empty();
             let mut actions = Vec::new();
-            self.stop.step(now, self.turns.len() + self.open_saves.len(), flushed, &mut actions);
+            let open = self.turns.len() + self.open_controls.len() + self.compressions.len();
+            self.stop.step(now, open, flushed, &mut actions);
             if actions.is_empty() {
                 return;
             }
@@ -62,12 +63,14 @@ impl Host {
                     for turn in self.turns.ids() {
                         self.interrupt_turn(now, turn);
                     }
+                    self.stop_compressions(now);
                 }
                 Action::ForceAll => {
                     for turn in self.turns.ids() {
                         self.end_for_stop(turn);
                     }
-                    self.give_up_saves();
+                    self.force_compressions(now);
+                    self.give_up_open_controls();
                 }
                 Action::Finalize(reason) => {
                     self.finalize(reason);

@@ -114,8 +114,8 @@ impl Host {
             history: session.history.snapshot(),
             cwd: cwd.clone(),
             env: environment(&marker(self.boot_id.as_str(), id), session.profile_home.as_deref()),
-            model: session.model.clone().or_else(|| self.options.model.clone()),
-            provider: session.provider.clone().or_else(|| self.options.config.model.provider.clone()),
+            model: session.model(&self.options).map(str::to_owned),
+            provider: session.provider(&self.options).map(str::to_owned),
             system_prompt: session.system_prompt(&self.options.config),
             base_url: self.options.base_url.clone(),
             agent_options,
@@ -145,7 +145,7 @@ impl Host {
         Ok(())
     }
 
-    fn find_agent(&self, name: &str) -> Result<Agent, (FailReason, String)> {
+    pub(super) fn find_agent(&self, name: &str) -> Result<Agent, (FailReason, String)> {
         self.agents.find(name).cloned().ok_or_else(|| {
             let known: Vec<&str> = self.agents.names().collect();
             let message = format!("unknown agent: {name}; this host has: {}", known.join(", "));
@@ -185,6 +185,9 @@ impl Host {
             }
             WorkItem::Event(body) => {
                 self.progress += 1;
+                if self.is_compression(id) {
+                    return self.count_usage_of_summary(id, &body);
+                }
                 self.on_event(id, &body, room);
             }
             WorkItem::RawBytes(bytes) => {
@@ -239,14 +242,20 @@ impl Host {
         turn.interrupt.send_replace(true);
         if let Phase::Running(task) = &turn.phase {
             task.abort();
-            let (pids, value) = (turn.processes.pids(), marker(self.boot_id.as_str(), id));
-            self.pool.kill(move || {
-                let survivors = crate::reap::end_turn(&pids, (TURN_MARKER, &value));
-                if !survivors.is_empty() {
-                    tracing::warn!(?survivors, "processes of an ended turn are left");
-                }
-            });
+            let pids = turn.processes.pids();
+            self.kill_processes(id, pids);
         }
+    }
+
+    /// Kills what was started for the turn or compression `id`: these processes, and all that carry its marker.
+    pub(super) fn kill_processes(&mut self, id: u64, pids: Vec<i32>) {
+        let value = marker(self.boot_id.as_str(), id);
+        self.pool.kill(move || {
+            let survivors = crate::reap::end_turn(&pids, (TURN_MARKER, &value));
+            if !survivors.is_empty() {
+                tracing::warn!(?survivors, "processes of an ended turn are left");
+            }
+        });
     }
 
     /// The one place where a turn ends: history, gate, then its last frames. A turn that ended already is not there.
@@ -304,7 +313,7 @@ impl Host {
                 interrupted,
                 ended_ns: Some(self.out.now_ns()),
                 final_response: Some(text),
-                session_info: session.info(&turn.agent_name, &turn.cwd),
+                session_info: session.info(&turn.agent_name, &turn.cwd, &self.options),
                 messages_appended,
                 omitted: None,
             };
@@ -359,12 +368,12 @@ impl Turn {
     }
 }
 
-fn marker(boot_id: &str, turn: u64) -> String {
+pub(super) fn marker(boot_id: &str, turn: u64) -> String {
     format!("{boot_id}-{turn}")
 }
 
 /// What the turn's processes get beside the host's own environment.
-fn environment(marker: &str, profile_home: Option<&str>) -> BTreeMap<String, String> {
+pub(super) fn environment(marker: &str, profile_home: Option<&str>) -> BTreeMap<String, String> {
     let mut env = BTreeMap::from([
         ("HERMES_COMPUTE_HOST_CHILD".to_owned(), "1".to_owned()),
         (TURN_MARKER.to_owned(), marker.to_owned()),

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod blocking;
+mod compress;
 mod controls;
 mod hostile;
 mod refusals;
@@ -12,6 +13,7 @@ mod walk;
 
 use super::*;
 use crate::agent::builtin;
+use crate::config::Config;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -39,6 +41,8 @@ pub(super) struct Setup {
     rpc_events: bool,
     max_frame_bytes: usize,
     stdout_bytes: usize,
+    model: Option<String>,
+    config: Config,
 }
 
 impl Default for Setup {
@@ -51,6 +55,8 @@ impl Default for Setup {
             rpc_events: false,
             max_frame_bytes: 1024 * 1024,
             stdout_bytes: 1024 * 1024,
+            model: None,
+            config: Config::default(),
         }
     }
 }
@@ -67,6 +73,8 @@ impl Setup {
             home: home.path().to_owned(),
             hermes_home: "/home/of/tests".to_owned(),
             cwd: "/project".into(),
+            model: self.model,
+            config: self.config,
             ..HostOptions::default()
         };
         let (stdin, input) = tokio::io::duplex(64 * 1024);
@@ -105,6 +113,37 @@ impl Rig {
         let frame =
             json!({"type": "turn.start", "sid": sid, "request_id": turn, "text": "prompt", "script": script});
         self.send(frame).await;
+    }
+
+    /// Makes a session with this history, and waits for it.
+    pub(super) async fn seed(&mut self, sid: &str, more: Value) {
+        let mut frame = json!({"type": "session.seed", "sid": sid, "request_id": "seed"});
+        frame.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.send(frame).await;
+        self.until("session.seeded").await;
+    }
+
+    /// The answer to a control with these fields.
+    pub(super) async fn control(&mut self, sid: &str, route: &str, more: Value) -> Value {
+        self.ask_control(sid, "c", route, more).await;
+        self.answer("c").await
+    }
+
+    /// Sends a control with these fields.
+    pub(super) async fn ask_control(&mut self, sid: &str, id: &str, route: &str, more: Value) {
+        let mut frame = json!({"type": "control", "sid": sid, "request_id": id, "route_name": route});
+        frame.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.send(frame).await;
+    }
+
+    /// The next frame of this request; those of others are dropped.
+    pub(super) async fn answer(&mut self, id: &str) -> Value {
+        loop {
+            let frame = self.next().await.expect("an answer");
+            if frame["request_id"] == id {
+                return frame;
+            }
+        }
     }
 
     pub(super) async fn tell(&self, event: Outside) {

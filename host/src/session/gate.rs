@@ -104,6 +104,14 @@ impl Gate {
         }
     }
 
+    /// The mutating control that has the session.
+    pub(crate) fn mutation(&self) -> Option<EntryId> {
+        match self.holder {
+            Holder::Mutating { id } => Some(id),
+            Holder::Idle | Holder::Turn { .. } => None,
+        }
+    }
+
     /// True if neither a turn nor a mutating control has the session.
     pub(crate) fn is_idle(&self) -> bool {
         self.holder == Holder::Idle

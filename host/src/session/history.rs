@@ -26,6 +26,13 @@ pub(crate) struct History {
     ended: VecDeque<RequestId>,
 }
 
+/// A history as it was before it was replaced.
+#[derive(Debug)]
+pub(crate) struct Before {
+    messages: Arc<Vec<RawJson>>,
+    version: u64,
+}
+
 impl History {
     /// A history as seeded, at version 0.
     pub(crate) fn new(session_key: String, messages: Vec<RawJson>) -> Self {
@@ -57,8 +64,37 @@ impl History {
 
     /// Empties the history under a new key; the old key becomes its parent.
     pub(crate) fn reset(&mut self, session_key: String) {
-        self.messages = Arc::default();
+        self.replace(Vec::new());
+        self.move_to(session_key);
+    }
+
+    /// Replaces the messages and moves the version by one. What it returns undoes that.
+    pub(crate) fn replace(&mut self, messages: Vec<RawJson>) -> Before {
+        let before = Before {
+            messages: std::mem::replace(&mut self.messages, Arc::new(messages)),
+            version: self.version,
+        };
         self.version += 1;
+        before
+    }
+
+    /// Undoes a [`History::replace`].
+    pub(crate) fn roll_back(&mut self, before: Before) {
+        self.messages = before.messages;
+        self.version = before.version;
+    }
+
+    /// Keeps the first `len` messages and returns the others, if there are any; moves the version by one if there are.
+    pub(crate) fn cut(&mut self, len: usize) -> Vec<RawJson> {
+        if len >= self.messages.len() {
+            return Vec::new();
+        }
+        self.version += 1;
+        Arc::make_mut(&mut self.messages).split_off(len)
+    }
+
+    /// Goes on under a new key; the old key becomes its parent.
+    pub(crate) fn move_to(&mut self, session_key: String) {
         self.parent_key = Some(std::mem::replace(&mut self.session_key, session_key));
     }
 
@@ -95,7 +131,12 @@ impl History {
         &self.session_key
     }
 
-    /// The key that the session had before its last reset.
+    /// Says which key the session had in an earlier host.
+    pub(crate) fn set_parent(&mut self, parent_key: Option<String>) {
+        self.parent_key = parent_key;
+    }
+
+    /// The key that the session had before its last reset or compression.
     pub(crate) fn parent_key(&self) -> Option<&str> {
         self.parent_key.as_deref()
     }
@@ -167,6 +208,28 @@ mod tests {
         assert_eq!((history.session_key(), history.parent_key()), ("second", Some("key")));
         history.reset("third".to_owned());
         assert_eq!((history.session_key(), history.parent_key()), ("third", Some("second")));
+    }
+
+    #[test]
+    fn a_replaced_history_can_be_had_back_with_its_version() {
+        let mut history = history();
+        let before = history.replace(vec![]);
+        assert_eq!((history.version(), history.message_count()), (1, 0));
+        history.roll_back(before);
+        assert_eq!((history.version(), history.message_count()), (0, 2));
+        assert_eq!((history.session_key(), history.parent_key()), ("key", None));
+    }
+
+    #[test]
+    fn a_cut_moves_the_version_only_if_it_takes_something_away() {
+        let mut history = history();
+        let kept = history.snapshot();
+        assert_eq!(history.cut(2), []);
+        assert_eq!(history.version(), 0);
+        assert_eq!(texts(&history.cut(1)), [r#"{"role":"user","content":"b"}"#]);
+        assert_eq!((history.version(), history.message_count(), kept.len()), (1, 1, 2));
+        assert_eq!(history.cut(0).len(), 1);
+        assert_eq!((history.version(), history.message_count()), (2, 0));
     }
 
     #[test]

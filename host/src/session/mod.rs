@@ -1,9 +1,12 @@
 //! The sessions of a host. Owned by the loop; agents get snapshots and never hold a session.
 
+pub(crate) mod compress;
 pub(crate) mod gate;
 pub(crate) mod history;
+pub(crate) mod message;
 
 use crate::config::Config;
+use crate::options::HostOptions;
 use crate::session::gate::Gate;
 use crate::session::history::History;
 use serde::{Deserialize, Serialize};
@@ -60,16 +63,18 @@ impl Session {
     /// A session as `session.seed` describes it.
     pub(crate) fn seeded(sid: SessionId, number: u64, seed: SessionSeed, host_cwd: &Path) -> Self {
         let key = key_or_sid(seed.session_key, &sid);
+        let mut history = History::new(key, seed.history.unwrap_or_default());
+        history.set_parent(filled(seed.parent_session_key));
         Self {
             number,
             gate: Gate::new(),
-            history: History::new(key, seed.history.unwrap_or_default()),
+            history,
             cwd: cwd_or_host(seed.cwd.as_deref(), host_cwd),
             profile_home: filled(seed.profile_home),
             model: filled(seed.model),
-            provider: None,
-            own_prompt: None,
-            personality: None,
+            provider: filled(seed.provider),
+            own_prompt: filled(seed.system_prompt),
+            personality: filled(seed.personality),
             agent: seed.agent,
             report_messages: seed.report_messages.unwrap_or(false),
             usage: Usage::default(),
@@ -108,8 +113,18 @@ impl Session {
         (!parts.is_empty()).then(|| parts.join("\n\n"))
     }
 
+    /// The model of the next turn: the session's own or the host's.
+    pub(crate) fn model<'a>(&'a self, options: &'a HostOptions) -> Option<&'a str> {
+        self.model.as_deref().or(options.model.as_deref())
+    }
+
+    /// Who serves it, as far as that is said.
+    pub(crate) fn provider<'a>(&'a self, options: &'a HostOptions) -> Option<&'a str> {
+        self.provider.as_deref().or(options.config.model.provider.as_deref())
+    }
+
     /// Facts for a front end. `agent` is the name of the agent of the last turn, or of the next one.
-    pub(crate) fn info(&self, agent: &str, cwd: &Path) -> Option<RawJson> {
+    pub(crate) fn info(&self, agent: &str, cwd: &Path, options: &HostOptions) -> Option<RawJson> {
         #[derive(Serialize)]
         struct SessionInfo<'a> {
             model: Option<&'a str>,
@@ -120,8 +135,8 @@ impl Session {
             usage: Usage,
         }
         let info = SessionInfo {
-            model: self.model.as_deref(),
-            provider: self.provider.as_deref(),
+            model: self.model(options),
+            provider: self.provider(options),
             agent,
             cwd: cwd.to_string_lossy(),
             running: self.gate.turn().is_some(),

@@ -5,6 +5,7 @@ pub(crate) mod pool;
 pub(crate) mod table;
 pub(crate) mod threads;
 
+use crate::context_engine::{ContextEngine, HeadAndTail};
 use crate::turn::context::TurnContext;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -95,11 +96,25 @@ impl std::fmt::Debug for Agent {
     }
 }
 
-/// The agents of a host, by name, and the one that turns get which name none.
-#[derive(Debug, Clone, Default)]
+/// The agents of a host, by name, and the one that turns get which name none; and what compresses histories.
+#[derive(Clone)]
 pub struct Agents {
     by_name: BTreeMap<String, Agent>,
     default: Option<String>,
+    context_engine: Arc<dyn ContextEngine>,
+}
+
+impl Default for Agents {
+    fn default() -> Self {
+        Self { by_name: BTreeMap::new(), default: None, context_engine: Arc::new(HeadAndTail) }
+    }
+}
+
+impl std::fmt::Debug for Agents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { by_name, default, context_engine: _ } = self;
+        f.debug_struct("Agents").field("by_name", by_name).field("default", default).finish_non_exhaustive()
+    }
 }
 
 impl Agents {
@@ -127,6 +142,18 @@ impl Agents {
     pub fn with_default(mut self, name: impl Into<String>) -> Self {
         self.default = Some(name.into());
         self
+    }
+
+    /// Makes `engine` compress the sessions' histories, in place of [`HeadAndTail`].
+    #[must_use]
+    pub fn with_context_engine(mut self, engine: impl ContextEngine) -> Self {
+        self.context_engine = Arc::new(engine);
+        self
+    }
+
+    /// What compresses the sessions' histories.
+    pub(crate) fn context_engine(&self) -> Arc<dyn ContextEngine> {
+        Arc::clone(&self.context_engine)
     }
 
     fn add(&mut self, name: String, agent: Agent) {

@@ -1,30 +1,34 @@
 //! Where turns run: agents that await as tasks on a runtime beside the loop's own, agents that block on [`Threads`].
 //! Each job yields exactly one [`Finished`], also after a panic, because the set owns its end.
 
+use crate::config::Config;
+use crate::context_engine::{
+    Compression, CompressionError, CompressionRequest, ContextEngine, SessionBoundary,
+};
 use crate::turn::threads::Threads;
 use crate::turn::{Agent, AgentError, AgentResult, context::TurnContext};
 use std::any::Any;
 use std::collections::HashMap;
+use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-/// What a job was.
-#[derive(Debug)]
+/// What a job was, for those that panic.
+#[derive(Debug, Clone, Copy)]
 enum Job {
     /// An accepted turn.
     Turn(u64),
     /// A control's file.
     Save(u64),
+    /// A control's look at the config.
+    Config(u64),
+    /// A control's compression.
+    Compress(u64),
+    /// The news of a compression, to its engine.
+    Notify(u64),
     /// The end of a turn's processes.
-    Kill,
-}
-
-/// What a job gave.
-#[derive(Debug)]
-enum Output {
-    Turn(AgentResult),
-    Save(std::io::Result<PathBuf>),
     Kill,
 }
 
@@ -35,6 +39,12 @@ pub(crate) enum Finished {
     Turn(u64, Result<AgentResult, String>),
     /// The file was written, or not.
     Save(u64, std::io::Result<PathBuf>),
+    /// The config was read, or not.
+    Config(u64, Result<Config, String>),
+    /// The engine is done; a panic is an error.
+    Compress(u64, Result<Compression, CompressionError>),
+    /// The engine was told; the message of a panic is an error.
+    Notify(u64, Result<(), String>),
     /// Nothing to be told.
     Nothing,
 }
@@ -42,7 +52,7 @@ pub(crate) enum Finished {
 /// The jobs of a host.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    jobs: JoinSet<Output>,
+    jobs: JoinSet<Finished>,
     names: HashMap<Id, Job>,
     threads: Threads,
     runtime: Handle,
@@ -55,28 +65,56 @@ impl Pool {
         Self { jobs: JoinSet::new(), names: HashMap::new(), threads, runtime }
     }
 
+    /// The threads of agents that block.
+    pub(crate) fn threads(&self) -> Threads {
+        self.threads.clone()
+    }
+
     /// Gives a turn to its agent. The handle ends an agent that awaits; one that blocks is left behind by it.
     pub(crate) fn start(&mut self, turn: u64, agent: Agent, context: TurnContext) -> AbortHandle {
-        let handle = match agent {
+        match agent {
             Agent::Async(agent) => {
-                self.jobs.spawn_on(async move { Output::Turn(agent.run(context).await) }, &self.runtime)
+                self.spawn(Job::Turn(turn), async move { Finished::Turn(turn, Ok(agent.run(context).await)) })
             }
             Agent::Blocking(agent) => {
                 let running = self.threads.run(agent, context);
-                let turn = async move {
+                self.spawn(Job::Turn(turn), async move {
                     let result = match running {
                         Ok(result) => {
                             result.await.unwrap_or_else(|_| Err("the agent's thread is gone".to_owned()))
                         }
                         Err(problem) => Err(problem),
                     };
-                    Output::Turn(result.unwrap_or_else(|problem| Err(AgentError::exception(problem))))
-                };
-                self.jobs.spawn_on(turn, &self.runtime)
+                    let result = result.unwrap_or_else(|problem| Err(AgentError::exception(problem)));
+                    Finished::Turn(turn, Ok(result))
+                })
             }
-        };
-        self.names.insert(handle.id(), Job::Turn(turn));
-        handle
+        }
+    }
+
+    /// Asks the engine for a shorter history. The handle ends the engine, and with it an agent that awaits.
+    pub(crate) fn compress(
+        &mut self,
+        control: u64,
+        engine: Arc<dyn ContextEngine>,
+        request: CompressionRequest,
+    ) -> AbortHandle {
+        self.spawn(Job::Compress(control), async move {
+            Finished::Compress(control, engine.compress(request).await)
+        })
+    }
+
+    /// Tells the engine of a session's new key.
+    pub(crate) fn notify(
+        &mut self,
+        control: u64,
+        engine: Arc<dyn ContextEngine>,
+        boundary: SessionBoundary,
+    ) -> AbortHandle {
+        self.spawn(Job::Notify(control), async move {
+            engine.on_session_start(boundary).await;
+            Finished::Notify(control, Ok(()))
+        })
     }
 
     /// Writes a file on a blocking thread: a slow disk must not stop the loop.
@@ -85,18 +123,33 @@ impl Pool {
         control: u64,
         write: impl FnOnce() -> std::io::Result<PathBuf> + Send + 'static,
     ) {
-        let handle = self.jobs.spawn_blocking_on(move || Output::Save(write()), &self.runtime);
-        self.names.insert(handle.id(), Job::Save(control));
+        self.spawn_blocking(Job::Save(control), move || Finished::Save(control, write()));
+    }
+
+    /// Reads the config of this home on a blocking thread.
+    pub(crate) fn read_config(&mut self, control: u64, home: PathBuf) {
+        self.spawn_blocking(Job::Config(control), move || {
+            Finished::Config(control, Config::read(&home).map_err(|error| error.to_string()))
+        });
     }
 
     /// Ends processes on a blocking thread.
     pub(crate) fn kill(&mut self, kill: impl FnOnce() + Send + 'static) {
-        let work = move || {
+        self.spawn_blocking(Job::Kill, move || {
             kill();
-            Output::Kill
-        };
+            Finished::Nothing
+        });
+    }
+
+    fn spawn(&mut self, job: Job, work: impl Future<Output = Finished> + Send + 'static) -> AbortHandle {
+        let handle = self.jobs.spawn_on(work, &self.runtime);
+        self.names.insert(handle.id(), job);
+        handle
+    }
+
+    fn spawn_blocking(&mut self, job: Job, work: impl FnOnce() -> Finished + Send + 'static) {
         let handle = self.jobs.spawn_blocking_on(work, &self.runtime);
-        self.names.insert(handle.id(), Job::Kill);
+        self.names.insert(handle.id(), job);
     }
 
     /// True if no job is open.
@@ -109,37 +162,41 @@ impl Pool {
         let Some(joined) = self.jobs.join_next_with_id().await else {
             return std::future::pending().await;
         };
-        let (id, output) = match joined {
-            Ok((id, output)) => (id, Ok(output)),
-            Err(error) => (error.id(), Err(describe(error))),
+        let error = match joined {
+            Ok((id, finished)) => {
+                self.names.remove(&id);
+                return finished;
+            }
+            Err(error) => error,
         };
-        match (self.names.remove(&id), output) {
-            (Some(Job::Turn(turn)), Ok(Output::Turn(result))) => Finished::Turn(turn, Ok(result)),
-            (Some(Job::Turn(turn)), Err(panic)) => Finished::Turn(turn, Err(panic)),
-            (Some(Job::Save(control)), Ok(Output::Save(result))) => Finished::Save(control, result),
-            (Some(Job::Save(control)), Err(panic)) => {
-                Finished::Save(control, Err(std::io::Error::other(panic)))
+        match self.names.remove(&error.id()) {
+            Some(Job::Turn(turn)) => Finished::Turn(turn, Err(describe(error, "agent"))),
+            Some(Job::Save(control)) => {
+                Finished::Save(control, Err(std::io::Error::other(describe(error, "host"))))
             }
-            (Some(Job::Kill) | None, Ok(_) | Err(_))
-            | (Some(Job::Turn(_) | Job::Save(_)), Ok(Output::Turn(_) | Output::Save(_) | Output::Kill)) => {
-                Finished::Nothing
+            Some(Job::Config(control)) => Finished::Config(control, Err(describe(error, "host"))),
+            Some(Job::Compress(control)) => {
+                Finished::Compress(control, Err(CompressionError::new(describe(error, "context engine"))))
             }
+            Some(Job::Notify(control)) => Finished::Notify(control, Err(describe(error, "context engine"))),
+            Some(Job::Kill) | None => Finished::Nothing,
         }
     }
 }
 
-fn describe(error: tokio::task::JoinError) -> String {
+/// What people read about a task that gave nothing; `who` ran in it.
+pub(crate) fn describe(error: tokio::task::JoinError, who: &str) -> String {
     match error.try_into_panic() {
-        Ok(panic) => panic_text(&*panic),
-        Err(_) => "the agent was ended".to_owned(),
+        Ok(panic) => panic_text(&*panic, who),
+        Err(_) => format!("the {who} was ended"),
     }
 }
 
-/// What people read about a panic of an agent.
-pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+/// What people read about a panic.
+pub(super) fn panic_text(panic: &(dyn Any + Send), who: &str) -> String {
     let text = panic.downcast_ref::<&'static str>().copied();
     match text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)) {
-        Some(text) => format!("the agent panicked: {text}"),
-        None => "the agent panicked".to_owned(),
+        Some(text) => format!("the {who} panicked: {text}"),
+        None => format!("the {who} panicked"),
     }
 }

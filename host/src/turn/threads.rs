@@ -24,25 +24,26 @@ struct Job {
     reply: oneshot::Sender<Result<AgentResult, String>>,
 }
 
-/// The threads of one host. Dropping it ends those that are idle; one that is busy ends after its turn.
-#[derive(Debug)]
+/// The threads of one host; every clone is a handle on the same ones. Dropping the last handle ends those that are
+/// idle; one that is busy ends after its turn.
+#[derive(Debug, Clone)]
 pub(crate) struct Threads {
     jobs: Sender<Job>,
     queue: Receiver<Job>,
     /// Threads that have no turn and that no job in the queue is meant for.
     idle: Arc<AtomicUsize>,
-    made: usize,
+    made: Arc<AtomicUsize>,
     most: usize,
     runtime: Handle,
 }
 
 impl Threads {
-    /// No threads yet; for `workers` turns at once. Agents find `runtime` as the current one.
+    /// No threads yet; for `workers` turns and as many summaries at once. Agents find `runtime` as the current one.
     pub(crate) fn new(workers: usize, runtime: Handle) -> Self {
-        let most = workers.min(MOST_THREADS) + SPARE_THREADS;
+        let most = workers.min(MOST_THREADS).saturating_mul(2) + SPARE_THREADS;
         // A job is sent only when a thread is free for it, so there are never more jobs than threads.
         let (jobs, queue) = bounded(most);
-        Self { jobs, queue, idle: Arc::default(), made: 0, most, runtime }
+        Self { jobs, queue, idle: Arc::default(), made: Arc::default(), most, runtime }
     }
 
     /// Gives a turn to an idle thread, or to a new one. Does not block.
@@ -50,7 +51,7 @@ impl Threads {
     /// # Errors
     /// Why there is no thread for it: every one is busy and no more may be made, or the system gives none.
     pub(crate) fn run(
-        &mut self,
+        &self,
         agent: Arc<dyn BlockingAgent>,
         context: TurnContext,
     ) -> Result<oneshot::Receiver<Result<AgentResult, String>>, String> {
@@ -65,24 +66,26 @@ impl Threads {
         }
     }
 
-    fn make_thread(&mut self) -> Result<(), String> {
-        if self.made >= self.most {
+    fn make_thread(&self) -> Result<(), String> {
+        let number = self
+            .made
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| (made < self.most).then_some(made + 1))
+            .map_err(|made| {
+                format!(
+                    "no thread left for the turn: all {made} are held, also by agents that did not end when they were told to"
+                )
+            })?;
+        let (queue, idle, runtime) = (self.queue.clone(), Arc::clone(&self.idle), self.runtime.clone());
+        let started = std::thread::Builder::new().name(format!("turn-{}", number + 1)).spawn(move || {
+            let _entered = runtime.enter();
+            work(&queue, &idle);
+        });
+        if let Err(error) = started {
+            self.made.fetch_sub(1, Ordering::AcqRel);
             return Err(format!(
-                "no thread left for the turn: all {} are held, also by agents that did not end when they were told to",
-                self.made
+                "no thread for the turn ({error}); the machine may be short of processes or memory"
             ));
         }
-        let (queue, idle, runtime) = (self.queue.clone(), Arc::clone(&self.idle), self.runtime.clone());
-        std::thread::Builder::new()
-            .name(format!("turn-{}", self.made + 1))
-            .spawn(move || {
-                let _entered = runtime.enter();
-                work(&queue, &idle);
-            })
-            .map_err(|error| {
-                format!("no thread for the turn ({error}); the machine may be short of processes or memory")
-            })?;
-        self.made += 1;
         Ok(())
     }
 }
@@ -100,7 +103,7 @@ fn work(queue: &Receiver<Job>, idle: &AtomicUsize) {
 }
 
 fn text_of(panic: Box<dyn Any + Send>) -> String {
-    let text = super::pool::panic_text(&*panic);
+    let text = super::pool::panic_text(&*panic, "agent");
     drop_quietly(panic);
     text
 }

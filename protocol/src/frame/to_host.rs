@@ -19,6 +19,9 @@ frame_structs! {
         /// Durable name of the session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session_key: Option<String>,
+        /// The key that the session had before; it came from a reset or a compression of that one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent_session_key: Option<String>,
         /// Working directory of the session's turns.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cwd: Option<String>,
@@ -28,6 +31,15 @@ frame_structs! {
         /// Model of the session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
+        /// Who serves the model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        provider: Option<String>,
+        /// The session's own system prompt; absent: the config's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        system_prompt: Option<String>,
+        /// Name of an addition to the system prompt in the config.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        personality: Option<String>,
         /// Agent of the session: a name, or an object with `name`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent: Option<AgentSpec>,

@@ -251,6 +251,13 @@ impl Actor {
         {
             return self.unknown(frame.type_name(), &id);
         }
+        if let HostEvent::ControlAck(ack) = &frame
+            && let Some(sid) = &ack.sid
+            && self.machine.is_late_call(epoch, &id)
+        {
+            // Nobody waits for it any more, but the next host must get the session as this one has it.
+            self.ledger.control_acked(sid, epoch, ack);
+        }
         self.begin(&id);
         let reply = HostReply { frame, text: text.into_owned() };
         self.input(Input::Answer { epoch, id, reply });

@@ -78,7 +78,7 @@ fn controls_change_the_history_by_what_they_tell() {
         (ack("prompt.submit.truncate"), None),
         (ack("slash.model"), None),
         (ack("of.another.host"), None),
-        (ControlAck { messages: Some(messages(&["x"])), ..ack("slash.model") }, Some(messages(&["x"]))),
+        (ControlAck { messages: Some(messages(&["x"])), ..ack("slash.retry") }, Some(messages(&["x"]))),
         (
             ControlAck {
                 result: Some(
@@ -111,6 +111,90 @@ fn a_control_moves_the_session_key() {
     );
     assert_eq!(key(&ledger), "k2");
     assert_eq!(history(&ledger), Some(Vec::new()));
+}
+
+fn field(ledger: &Ledger, name: &str) -> Option<String> {
+    let (_, reseed) = ledger.records().next().expect("there is a record");
+    let (Reseed::Whole(record) | Reseed::Incomplete(record)) = reseed;
+    record.fields.get(name).map(|value| value.read().unwrap())
+}
+
+fn ack_of(route: &str, result: &serde_json::Value) -> ControlAck {
+    ControlAck {
+        result: Some(RawJson::from_value(result).unwrap()),
+        messages: Some(messages(&["a"])),
+        ..ack(route)
+    }
+}
+
+#[test]
+fn a_new_session_key_makes_the_old_one_its_parent() {
+    let sid = SessionId::from("s");
+    let mut ledger = seeded(Bounds::default(), &["a"]);
+    let with_key = |key: &str| ControlAck { session_key: Some(key.to_owned()), ..ack("session.save") };
+    ledger.control_acked(&sid, 1, &with_key("k1"));
+    assert_eq!(field(&ledger, "parent_session_key"), None, "the same key");
+    ledger.control_acked(&sid, 1, &with_key("k2"));
+    assert_eq!(
+        (key(&ledger), field(&ledger, "parent_session_key")),
+        ("k2".to_owned(), Some("k1".to_owned()))
+    );
+    ledger.control_acked(&sid, 1, &with_key("k2"));
+    assert_eq!(field(&ledger, "parent_session_key").as_deref(), Some("k1"));
+
+    let mut ledger = Ledger::new(Bounds::default());
+    let fields = RawJson::parse(r#"{"sid":"s"}"#).unwrap().read().unwrap();
+    ledger.seeded(&sid, 1, SeedRecord { fields, history: Vec::new() });
+    ledger.control_acked(&sid, 1, &with_key("k2"));
+    assert_eq!(
+        field(&ledger, "parent_session_key").as_deref(),
+        Some("s"),
+        "a session without a key has its sid"
+    );
+}
+
+#[test]
+fn model_personality_and_prompt_are_kept_as_the_controls_set_them() {
+    let sid = SessionId::from("s");
+    let mut ledger = seeded(Bounds::default(), &["a"]);
+    let settings = |ledger: &Ledger| {
+        ["model", "provider", "personality", "system_prompt"].map(|name| field(ledger, name))
+    };
+    let text = |text: &str| Some(text.to_owned());
+    ledger.control_acked(&sid, 1, &ack_of("slash.model", &json!({"model": "m", "provider": "p"})));
+    ledger.control_acked(&sid, 1, &ack_of("slash.personality", &json!({"personality": "judge"})));
+    ledger.control_acked(&sid, 1, &ack_of("slash.prompt", &json!({"system_prompt": "Be kind."})));
+    assert_eq!(settings(&ledger), [text("m"), text("p"), text("judge"), text("Be kind.")]);
+    assert_eq!(history(&ledger), Some(messages(&["a"])));
+    ledger.control_acked(&sid, 1, &ack_of("slash.model", &json!({"model": "n", "provider": null})));
+    ledger.control_acked(&sid, 1, &ack_of("slash.personality", &json!({"personality": null})));
+    ledger.control_acked(&sid, 1, &ack_of("slash.prompt", &json!({"system_prompt": null})));
+    assert_eq!(settings(&ledger), [text("n"), None, None, None]);
+    let held: usize =
+        ledger.sessions.values().filter_map(|entry| entry.record.as_ref()).map(Record::all_bytes).sum();
+    assert_eq!(ledger.bytes, held);
+}
+
+#[test]
+fn a_setting_that_the_ack_does_not_tell_makes_the_session_incomplete() {
+    for unclear in [
+        ControlAck { messages: Some(messages(&["a"])), ..ack("slash.prompt") },
+        ControlAck { messages: Some(messages(&["a"])), ..ack("slash.model") },
+        ack_of("slash.personality", &json!({"other": 1})),
+        ack_of("slash.personality", &json!({"personality": 1})),
+        ack_of("slash.model", &json!({"provider": "p"})),
+        ack_of("slash.prompt", &json!("text")),
+    ] {
+        let mut ledger = seeded(Bounds::default(), &["a"]);
+        ledger.control_acked(&"s".into(), 1, &unclear);
+        assert_eq!(history(&ledger), None, "{unclear:?}");
+    }
+    let mut ledger = seeded(Bounds::default(), &["a"]);
+    let info = RawJson::parse(r#"{"model":"m","usage":{}}"#).unwrap();
+    let of_the_peer =
+        ControlAck { session_info: Some(info), messages: Some(messages(&["a"])), ..ack("slash.model") };
+    ledger.control_acked(&"s".into(), 1, &of_the_peer);
+    assert_eq!((field(&ledger, "model").as_deref(), history(&ledger)), (Some("m"), Some(messages(&["a"]))));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(crate) use types::{
 };
 pub use types::{HostState, StopStep};
 
-use crate::pending::{EndedRequests, Pending};
+use crate::pending::{Ended, EndedRequests, Pending};
 use crate::restart::{Jitter, RestartBudget};
 use incarnation::{Cause, Incarnation, Stage};
 use outbox::Outbox;
@@ -237,6 +237,11 @@ impl<W, R> Machine<W, R> {
     pub(crate) fn open(&self, epoch: u64, id: &RequestId) -> Option<(&RequestKind, &W)> {
         let entry = self.pending.get(id).filter(|entry| self.is_live(epoch) && !entry.is_unsent())?;
         Some((&entry.kind, &entry.waiter))
+    }
+
+    /// True for the answer, from the child of `epoch`, to a call that ended without it.
+    pub(crate) fn is_late_call(&self, epoch: u64, id: &RequestId) -> bool {
+        self.is_live(epoch) && matches!(self.ended.get(id), Some(Ended::Call))
     }
 
     /// Where the machine is.

@@ -28,8 +28,8 @@ mod script;
 
 pub use script::{Script, ScriptError, parse_script};
 
-use crate::turn::context::TurnContext;
-use crate::turn::{AgentError, AsyncAgent, TurnFuture};
+use crate::turn::context::{Purpose, TurnContext};
+use crate::turn::{AgentError, Answer, AsyncAgent, TurnFuture};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +81,11 @@ impl AsyncAgent for Scripted {
                     play::script(turn, &script).await
                 }
                 (None, Some(script)) => play::script(turn, script).await,
+                (None, None) if turn.purpose == Purpose::Summary => {
+                    let text = format!("{}:summary of {} bytes", turn.sid, turn.prompt.len());
+                    let _ = turn.sink.delta(text).await;
+                    Ok(Answer { text: None, interrupted: turn.interrupt.is_set() })
+                }
                 (None, None) => {
                     let count = turn.frame.delta_count.map(|count| u64::try_from(count).unwrap_or(0));
                     let delay = turn.frame.delay_s.map(seconds);

@@ -109,9 +109,25 @@ fn command(random: &mut Random, id: &str, sid: &str, turns: &[String], frames: &
             (Asked::Interrupt, json!({"type": "interrupt", "sid": sid, "request_id": id, "turn_id": turn}))
         }
         7 | 8 => {
-            let route =
-                *random.pick(&["session.reset", "session.save", "slash.model", "nope", "prompt.submit"]);
-            (Asked::Control, json!({"type": "control", "sid": sid, "request_id": id, "route_name": route}))
+            let (route, more) = random
+                .pick(&[
+                    ("session.reset", json!(null)),
+                    ("session.save", json!(null)),
+                    ("session.compress", json!("/compress")),
+                    ("slash.compress", json!("/compact topic")),
+                    ("slash.model", json!("/model m")),
+                    ("slash.model", json!(null)),
+                    ("slash.prompt", json!("/prompt")),
+                    ("slash.retry", json!("/retry")),
+                    ("prompt.submit.truncate", json!({"before_user_ordinal": 1})),
+                    ("nope", json!(null)),
+                    ("prompt.submit", json!(null)),
+                ])
+                .clone();
+            let (command, params) = if more.is_object() { (json!(null), more) } else { (more, json!(null)) };
+            let frame = json!({"type": "control", "sid": sid, "request_id": id, "route_name": route,
+                "command": command, "params": params});
+            (Asked::Control, frame)
         }
         9 => (Asked::Seed, json!({"type": "session.seed", "sid": sid, "request_id": id})),
         10 => {

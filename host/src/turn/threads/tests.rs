@@ -52,11 +52,11 @@ async fn thread_of_next(threads: &mut Threads) -> String {
 #[tokio::test]
 async fn a_thread_is_made_when_it_is_needed_and_used_again() {
     let mut threads = Threads::new(8, Handle::current());
-    assert_eq!(threads.made, 0);
+    assert_eq!(threads.made.load(Ordering::Acquire), 0);
     for _ in 0..100 {
         assert_eq!(thread_of_next(&mut threads).await, "turn-1");
     }
-    assert_eq!(threads.made, 1);
+    assert_eq!(threads.made.load(Ordering::Acquire), 1);
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn turns_at_once_have_a_thread_each_and_later_ones_take_those() {
         names.sort_unstable();
         assert_eq!(names, ["turn-1", "turn-2", "turn-3"]);
     }
-    assert_eq!(threads.made, 3);
+    assert_eq!(threads.made.load(Ordering::Acquire), 3);
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn a_panic_is_the_result_of_its_turn_and_the_thread_goes_on() {
     });
     assert_eq!(end(start(&mut threads, dropped).unwrap()).await, Ok(Ok(Answer::default())));
     assert_eq!(thread_of_next(&mut threads).await, "turn-1", "after an agent that panics when it is dropped");
-    assert_eq!(threads.made, 1);
+    assert_eq!(threads.made.load(Ordering::Acquire), 1);
 }
 
 #[tokio::test]
@@ -129,15 +129,15 @@ async fn turns_that_do_not_end_cost_their_threads_and_there_is_a_limit_to_them()
     let (let_go, release) = bounded::<()>(0);
     let mut threads = Threads::new(1, Handle::current());
     let stuck: Vec<Running> =
-        (0..=SPARE_THREADS).map(|_| start(&mut threads, held(&release)).unwrap()).collect();
+        (0..2 + SPARE_THREADS).map(|_| start(&mut threads, held(&release)).unwrap()).collect();
     let refused = start(&mut threads, names_thread()).unwrap_err();
-    assert!(refused.starts_with("no thread left for the turn: all 65 are held"), "{refused}");
+    assert!(refused.starts_with("no thread left for the turn: all 66 are held"), "{refused}");
     drop(let_go);
     for running in stuck {
         end(running).await.unwrap().unwrap();
     }
     assert!(thread_of_next(&mut threads).await.starts_with("turn-"), "they came back");
-    assert_eq!(threads.made, 1 + SPARE_THREADS);
+    assert_eq!(threads.made.load(Ordering::Acquire), 2 + SPARE_THREADS);
 }
 
 #[tokio::test]

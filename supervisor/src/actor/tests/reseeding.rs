@@ -103,6 +103,38 @@ async fn a_seed_that_the_new_host_refuses_is_a_lost_session() {
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_late_ack_tells_of_a_session_is_what_the_next_host_gets() {
+    rig(config(), |mut rig| async move {
+        let mut host = rig.started().await;
+        let seeding = seed(&rig, "s", &["one", "two"]);
+        answer_seed(&mut host).await;
+        seeding.await.unwrap();
+        let slow =
+            rig.supervisor.control(control("s", "c1", "session.compress"), Duration::from_millis(100)).await;
+        assert_eq!(slow.unwrap_err().kind, ErrorKind::Timeout);
+        host.send(json!({"type": "control.ack", "sid": "s", "request_id": "c1", "route_name": "session.compress",
+            "session_key": "child", "result": {"messages": [{"role": "assistant", "content": "short"}]}}))
+            .await;
+        // The next answer is read behind the late one.
+        let calling = spawn_local({
+            let supervisor = rig.supervisor.clone();
+            async move { supervisor.control(control("s", "c2", "session.save"), Duration::from_secs(30)).await }
+        });
+        host.expect("control").await;
+        host.expect("control").await;
+        host.send(json!({"type": "control.ack", "sid": "s", "request_id": "c2", "route_name": "session.save"})).await;
+        calling.await.unwrap().unwrap();
+        host.die(Exit::Code(3)).await;
+        let mut host = rig.host().await;
+        host.hello("boot-2").await;
+        let again = answer_seed(&mut host).await;
+        assert_eq!(again["history"], json!([{"role": "assistant", "content": "short"}]));
+        assert_eq!((&again["session_key"], &again["parent_session_key"]), (&json!("child"), &json!("s")));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn the_embedders_source_wins_over_the_ledger_and_may_be_async() {
     LocalSet::new()
