@@ -76,9 +76,3 @@ pub use status::{
 pub use turn::{TurnDelta, TurnEvent, TurnHandle, TurnOutcome, Wire};
 pub use turnhost_os::append_log_record;
 pub use turnhost_protocol::{ErrorKind, FailReason};
-
-/// The examples of the guides compile, because the documentation's tests read them.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-#[doc = include_str!("../../docs/embedding.md")]
-pub struct Guides;

@@ -13,6 +13,7 @@ pub struct Launch {
     command: Command,
     reads_stdout: bool,
     stdin: Option<OwnedFd>,
+    terminal: Option<OwnedFd>,
 }
 
 impl Launch {
@@ -21,7 +22,7 @@ impl Launch {
         reason = "the one place where the harness starts a process under test"
     )]
     pub(crate) fn new(program: &Path) -> Self {
-        Self { command: Command::new(program), reads_stdout: true, stdin: None }
+        Self { command: Command::new(program), reads_stdout: true, stdin: None, terminal: None }
     }
 
     /// Adds arguments.
@@ -73,6 +74,13 @@ impl Launch {
         self
     }
 
+    /// Gives it this terminal as stdin, stdout and stderr. The harness then sees nothing of them.
+    #[must_use]
+    pub fn terminal(mut self, terminal: OwnedFd) -> Self {
+        self.terminal = Some(terminal);
+        self
+    }
+
     /// Starts it.
     ///
     /// # Panics
@@ -81,6 +89,11 @@ impl Launch {
     pub fn start(mut self) -> Process {
         self.command.stdin(self.stdin.take().map_or_else(Stdio::piped, Stdio::from));
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(terminal) = self.terminal.take() {
+            let another =
+                || terminal.try_clone().unwrap_or_else(|error| panic!("no descriptor is left: {error}"));
+            self.command.stdin(another()).stdout(another()).stderr(another());
+        }
         match self.command.spawn() {
             Ok(child) => Process::over(child, self.reads_stdout),
             Err(error) => panic!("cannot start {:?}: {error}", self.command),

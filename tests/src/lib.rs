@@ -17,6 +17,7 @@ mod process;
 mod reader;
 mod scenario;
 mod supervise;
+mod terminal;
 mod transcript;
 mod wait;
 
@@ -26,4 +27,12 @@ pub use model::{ModelAnswer, ModelRequest, ModelServer};
 pub use process::{Ended, Process, signal};
 pub use scenario::{MARKER, Scenario};
 pub use supervise::{Supervise, turn};
+pub use terminal::Terminal;
 pub use wait::{DEADLINE, wait_until};
+
+/// The examples of the guides compile, because the documentation's tests read them. Here, because some are about the
+/// supervisor and some about the host.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../../docs/embedding.md")]
+pub struct Guides;

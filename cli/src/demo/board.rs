@@ -170,7 +170,7 @@ impl HostRow {
         match (self.left, state.pid) {
             (Some(left), _) => spans.push((Style::Busy, format!("new host in {:.1} s", left.as_secs_f64()))),
             (None, Some(pid)) => {
-                spans.push((Style::Dim, format!("host {} of this name, pid {pid}", state.incarnation)));
+                spans.push((Style::Dim, format!("host {}, pid {pid}", state.incarnation)));
             }
             (None, None) => {}
         }

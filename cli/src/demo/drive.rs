@@ -48,28 +48,32 @@ async fn drive(json: bool) -> anyhow::Result<u8> {
     let played = tokio::select! {
         biased;
         _ = signals.recv() => None,
-        played = timeout(LIMIT, stage.play()) => Some(played.unwrap_or(Ok(()))),
+        played = timeout(LIMIT, stage.play()) => Some(played),
     };
     let ended = async {
         stage.stop().await;
-        let code = match played {
-            None => {
-                say("interrupted; both hosts are stopped");
-                exit::INTERRUPTED
+        let (code, said) = match played {
+            None => (exit::INTERRUPTED, Some("interrupted; both hosts are stopped".to_owned())),
+            Some(Ok(Err(error))) => {
+                let said = format!("no host could be started: {}: {}", error.kind, error.message);
+                (exit::for_kind(error.kind), Some(said))
             }
-            Some(Err(error)) => {
-                say(format_args!("no host could be started: {}: {}", error.kind, error.message));
-                exit::for_kind(error.kind)
-            }
-            Some(Ok(())) => {
+            Some(played) => {
                 let claims = claims::judge(stage.seen());
                 stage.show_claims(&claims).await;
-                if claims.iter().all(|claim| claim.holds) { exit::ENDED } else { exit::FAILED }
+                let code = if claims.iter().all(|claim| claim.holds) { exit::ENDED } else { exit::FAILED };
+                let late = || format!("it was ended because it took longer than {} s", LIMIT.as_secs());
+                (code, played.is_err().then(late))
             }
         };
         // The last sender of the output goes with the stage, and then all is written.
         drop(stage);
-        (code, writing.finish(Duration::MAX).await)
+        let written = writing.finish(Duration::MAX).await;
+        // Not before: a line in the middle of a picture would stay there.
+        if let Some(said) = said {
+            say(said);
+        }
+        (code, written)
     };
     let written = tokio::select! {
         biased;

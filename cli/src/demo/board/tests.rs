@@ -42,7 +42,7 @@ fn busy() -> Board {
 fn hosts_sessions_and_news_have_a_line_each() {
     let lines = busy().lines(size(100, 30), AT, false);
     assert_eq!(lines[0], "turnhost demo  1.5 s");
-    assert_eq!(lines[1], "north   ready     host 1 of this name, pid 77");
+    assert_eq!(lines[1], "north   ready     host 1, pid 77");
     assert!(lines[2].starts_with("  alice turn 2  [#####"), "{}", lines[2]);
     assert!(lines[2].contains("streams") && lines[2].ends_with("no sea. "), "{}", lines[2]);
     assert!(lines[3].contains("crash"), "{}", lines[3]);
