@@ -114,7 +114,7 @@ fn a_pid_that_another_process_has_now_is_not_taken_for_the_host_and_not_touched(
     let (ended, found) = status_json(&scenario);
     assert_eq!((ended, &found["state"]), (Ended::Code(3), &json!("rebooted")), "{found}");
     write(&scenario, &honest);
-    assert_eq!(supervise.ok(json!({"op": "status"}))["host_pid"].as_i64(), Some(pid), "it lives");
+    assert_eq!(i64::from(supervise.host_pid()), pid, "it lives");
     assert_eq!(supervise.finish(), Ended::Code(0));
 }
 

@@ -3,8 +3,10 @@
 use super::retry::DEFAULT_ATTEMPTS;
 use crate::turn::AgentError;
 use reqwest::Url;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
 use std::net::IpAddr;
 use std::time::Duration;
 use turnhost_protocol::RawJson;
@@ -34,37 +36,23 @@ pub(super) struct Options {
 
 impl Options {
     pub(super) fn read(raw: Option<&RawJson>) -> Result<Self, AgentError> {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Given {
-            base_url: Option<String>,
-            model: Option<String>,
-            stream: Option<bool>,
-            max_attempts: Option<u32>,
-            connect_timeout_s: Option<f64>,
-            first_byte_timeout_s: Option<f64>,
-            idle_timeout_s: Option<f64>,
-        }
-        let given: Given = match raw {
+        let given: Map<String, Value> = match raw {
             Some(raw) => raw.read().map_err(|error| bad(format!("agent: {error}")))?,
-            None => Given::default(),
+            None => Map::new(),
         };
-        let max_attempts = given.max_attempts.unwrap_or(DEFAULT_ATTEMPTS);
+        let seconds = |name: &str, default| seconds(name, field(&given, name)?, default);
+        let max_attempts = field(&given, "max_attempts")?.unwrap_or(DEFAULT_ATTEMPTS);
         if !(1..=MOST_ATTEMPTS).contains(&max_attempts) {
             return Err(bad(format!("agent.max_attempts: {max_attempts} is not from 1 to {MOST_ATTEMPTS}")));
         }
         Ok(Self {
-            base_url: filled(given.base_url),
-            model: filled(given.model),
-            stream: given.stream.unwrap_or(true),
+            base_url: filled(field(&given, "base_url")?),
+            model: filled(field(&given, "model")?),
+            stream: field(&given, "stream")?.unwrap_or(true),
             max_attempts,
-            connect_timeout: seconds("connect_timeout_s", given.connect_timeout_s, CONNECT_TIMEOUT)?,
-            first_byte_timeout: seconds(
-                "first_byte_timeout_s",
-                given.first_byte_timeout_s,
-                FIRST_BYTE_TIMEOUT,
-            )?,
-            idle_timeout: seconds("idle_timeout_s", given.idle_timeout_s, IDLE_TIMEOUT)?,
+            connect_timeout: seconds("connect_timeout_s", CONNECT_TIMEOUT)?,
+            first_byte_timeout: seconds("first_byte_timeout_s", FIRST_BYTE_TIMEOUT)?,
+            idle_timeout: seconds("idle_timeout_s", IDLE_TIMEOUT)?,
         })
     }
 }
@@ -80,6 +68,12 @@ fn seconds(name: &str, given: Option<f64>, default: Duration) -> Result<Duration
     let duration =
         duration.ok_or_else(|| bad(format!("agent.{name}: {number} is no number of seconds above 0")))?;
     Ok(duration.min(LONGEST_TIMEOUT))
+}
+
+/// One field of the agent object, named if it has the wrong type; null counts as absent.
+fn field<T: DeserializeOwned>(given: &Map<String, Value>, name: &str) -> Result<Option<T>, AgentError> {
+    let Some(value) = given.get(name) else { return Ok(None) };
+    Option::deserialize(value).map_err(|error| bad(format!("agent.{name}: {error}")))
 }
 
 fn bad(problem: impl std::fmt::Display) -> AgentError {

@@ -102,7 +102,7 @@ impl ContextEngine for Recording {
 /// A host with this engine, and a session `sid` whose history has two messages at version 2.
 async fn recorded(fails: Fails) -> (Rig, Recording) {
     let engine = Recording::new(fails);
-    let agents = builtin(None).with_context_engine(engine.clone());
+    let agents = builtin(None, &crate::config::Config::default()).with_context_engine(engine.clone());
     let mut rig = Setup { agents, ..Setup::default() }.start().await;
     rig.seed("other", json!({"session_key": "taken"})).await;
     rig.seed("sid", json!({"session_key": "before-key", "model": "host-model"})).await;
@@ -258,7 +258,8 @@ async fn summarizing(
     summarize: impl Fn(TurnContext) -> TurnFuture<'static> + Send + Sync + 'static,
     more: Setup,
 ) -> Rig {
-    let agents = builtin(None).with_async("summarizes", Summarizes(summarize));
+    let agents =
+        builtin(None, &crate::config::Config::default()).with_async("summarizes", Summarizes(summarize));
     let mut rig = Setup { agents, ..more }.start().await;
     let seed = json!({"session_key": "key", "agent": "summarizes", "history": long_history(5)});
     rig.seed("s", seed).await;
@@ -493,8 +494,12 @@ async fn the_built_in_engine_can_be_wrapped() {
             HeadAndTail.compress(CompressionRequest { focus: Some("mine".to_owned()), ..request })
         }
     }
-    let mut rig =
-        Setup { agents: builtin(None).with_context_engine(Wrapped), ..Setup::default() }.start().await;
+    let mut rig = Setup {
+        agents: builtin(None, &crate::config::Config::default()).with_context_engine(Wrapped),
+        ..Setup::default()
+    }
+    .start()
+    .await;
     rig.seed("s", json!({"history": long_history(5)})).await;
     let ack = rig.control("s", "session.compress", json!({})).await;
     assert_eq!(ack["result"]["status"], "compressed");
