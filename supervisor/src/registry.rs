@@ -4,7 +4,7 @@
 //! holder dies. The registry file itself is only ever replaced as a whole. `decide` judges what was found, `entry` is
 //! the file's content, `orphan` looks at processes and ends them, [`inspect`] only looks.
 //!
-//! Everything here blocks on the file system, and [`RegistryFile::reconcile`] may wait for an orphan to die (bounded,
+//! Everything here blocks on the file system, and `reconcile` may wait for an orphan to die (bounded,
 //! a few seconds): call it off the reactor.
 
 mod decide;

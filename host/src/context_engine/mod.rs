@@ -10,7 +10,7 @@
 //! use turnhost_host::context_engine::{
 //!     BoundaryFuture, Compressed, Compression, CompressionFuture, CompressionRequest, ContextEngine, SessionBoundary,
 //! };
-//! use turnhost_host::{Agents, agent::builtin};
+//! use turnhost_host::{Agents, agent::builtin, config::Config};
 //!
 //! /// Keeps the last messages and forgets the others.
 //! struct Forgetful;
@@ -28,7 +28,7 @@
 //!     }
 //! }
 //!
-//! let agents: Agents = builtin(None).with_context_engine(Forgetful);
+//! let agents: Agents = builtin(None, &Config::default()).with_context_engine(Forgetful);
 //! ```
 
 mod ask;
