@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 mod binaries;
+mod installed;
 mod launch;
 mod model;
 mod process;
@@ -22,6 +23,7 @@ mod transcript;
 mod wait;
 
 pub use binaries::{binary, example};
+pub use installed::installed_python;
 pub use launch::Launch;
 pub use model::{ModelAnswer, ModelRequest, ModelServer};
 pub use process::{Ended, Process, signal};

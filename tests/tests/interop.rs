@@ -6,31 +6,11 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use turnhost_testkit::{Ended, Scenario, binary};
+use turnhost_testkit::{Ended, Scenario, binary, installed_python};
 
-/// The peer's Python, or `None` (said on stderr) if it is not installed and not required.
+/// The peer's Python, or `None` if it is not installed and not required.
 fn peer_python() -> Option<PathBuf> {
-    let python = match std::env::var_os("TURNHOST_PEER_PYTHON") {
-        Some(path) => PathBuf::from(path),
-        None => {
-            let cache = std::env::var_os("XDG_CACHE_HOME")
-                .filter(|folder| !folder.is_empty())
-                .map(PathBuf::from)
-                .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
-                .unwrap_or_default();
-            cache.join("turnhost/peer-0.19.0/bin/python")
-        }
-    };
-    if python.exists() {
-        return Some(python);
-    }
-    let required = std::env::var_os("TURNHOST_REQUIRE_PEER").is_some();
-    assert!(!required, "the peer is required and not at {}: run scripts/setup", python.display());
-    #[expect(clippy::print_stderr, reason = "whoever runs the tests must see that one was skipped")]
-    {
-        eprintln!("SKIPPED: the peer is not at {}: run scripts/setup", python.display());
-    }
-    None
+    installed_python("the peer", "TURNHOST_PEER_PYTHON", "peer-0.19.0")
 }
 
 #[test]

@@ -6,32 +6,12 @@ use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use turnhost_testkit::{DEADLINE, Ended, Process, Scenario, wait_until};
+use std::path::PathBuf;
+use turnhost_testkit::{DEADLINE, Ended, Process, Scenario, installed_python, wait_until};
 
-/// The Python that has it, or `None` (said on stderr) if it is not installed and not required.
+/// The Python that has it, or `None` if it is not installed and not required.
 fn python() -> Option<PathBuf> {
-    let python = match std::env::var_os("TURNHOST_MODEL_PYTHON") {
-        Some(path) => PathBuf::from(path),
-        None => {
-            let cache = std::env::var_os("XDG_CACHE_HOME")
-                .filter(|folder| !folder.is_empty())
-                .map(PathBuf::from)
-                .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
-                .unwrap_or_default();
-            cache.join("turnhost/model-llmock-0.2.2/bin/python")
-        }
-    };
-    if python.exists() {
-        return Some(python);
-    }
-    let required = std::env::var_os("TURNHOST_REQUIRE_PEER").is_some();
-    assert!(!required, "the model server is required and not at {}: run scripts/setup", python.display());
-    #[expect(clippy::print_stderr, reason = "whoever runs the tests must see that one was skipped")]
-    {
-        eprintln!("SKIPPED: the model server is not at {}: run scripts/setup", python.display());
-    }
-    None
+    installed_python("the model server", "TURNHOST_MODEL_PYTHON", "model-llmock-0.2.2")
 }
 
 /// Its address, once it listens.
