@@ -34,12 +34,12 @@ struct Cli {
 
 const HELP: &str = "\
 Examples:
-  turnhost run \"hello\"                              one turn of the built-in demonstration agent
-  turnhost run -- claude -p < prompt.txt            one turn of a command-line program
-  turnhost demo                                     a host is killed in mid-turn: see what happens
-  turnhost supervise --no-registry -- turnhost host drive a host by JSON lines on stdin and stdout
-  turnhost status                                   is a host registered, is it alive, and whose is it
-  turnhost config show                              which settings hold, and where they come from
+  turnhost run \"hello\"                 one turn of the built-in demonstration agent
+  turnhost run \"fix it\" -- codex exec  one turn of a command-line program
+  turnhost demo                        a host is killed in mid-turn
+  turnhost supervise -- turnhost host  a host driven by JSON lines
+  turnhost status                      is a host registered, and does it live
+  turnhost config show                 which settings hold, and why
 
 Each command has examples and its exit codes in its own --help: turnhost help run.
 Logs go to stderr and are quiet; TURNHOST_LOG (else RUST_LOG) takes a filter, as TURNHOST_LOG=debug.";

@@ -141,17 +141,40 @@ fn source_json(source: &Source) -> Map<String, Value> {
 /// A URL may carry a name and a password before its host; they are nobody's business on a screen.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    // A query may hold a key.
+    let rest = rest.split_once('?').map_or_else(|| rest.to_owned(), |(rest, _)| format!("{rest}?***"));
     let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(authority);
-    match authority.rsplit_once('@') {
-        Some((_, host)) => format!("{scheme}://***@{host}{path}"),
-        None => url.to_owned(),
+    // A password that was not escaped ends the authority early, and reads as a port that is no number.
+    let odd_port =
+        authority.rsplit_once(':').is_some_and(|(_, port)| !port.bytes().all(|b| b.is_ascii_digit()));
+    match (authority.rsplit_once('@'), url.rsplit_once('@')) {
+        (Some((_, host)), _) => format!("{scheme}://***@{host}{path}"),
+        (None, Some((_, host))) if odd_port && !authority.starts_with('[') => {
+            format!("{scheme}://***@{host}")
+        }
+        (None, _) => format!("{scheme}://{rest}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_url_no_password_is_shown_however_it_is_written_and_no_query() {
+        for (url, shown) in [
+            ("http://me:secret@one/v1", "http://***@one/v1"),
+            ("http://user:p#w@host", "http://***@host"),
+            ("http://user:p/w@host/v1", "http://***@host/v1"),
+            ("http://one:8080/v1?api-key=secret", "http://one:8080/v1?***"),
+            ("http://one:8080/a@b", "http://one:8080/a@b"),
+            ("http://[::1]/v1", "http://[::1]/v1"),
+            ("http://[::1]:80/v1", "http://[::1]:80/v1"),
+        ] {
+            assert_eq!(without_password(url), shown, "{url}");
+        }
+    }
     use pretty_assertions::assert_eq;
     use std::path::Path;
     use turnhost_host::HostArgs;
@@ -187,7 +210,7 @@ mod tests {
         assert_eq!(row("home"), ["home", "/h", "HERMES_HOME"]);
         assert_eq!(row("model.provider"), ["model.provider", "unset"]);
         assert_eq!(row("model.name"), ["model.name", "big", "--model"]);
-        assert_eq!(row("model.base_url"), ["model.base_url", "http://***@one/v1?k=@", "config.yaml:1"]);
+        assert_eq!(row("model.base_url"), ["model.base_url", "http://***@one/v1?***", "config.yaml:1"]);
         assert_eq!(row("OPENAI_API_KEY"), ["OPENAI_API_KEY", "set", "OPENAI_API_KEY"]);
         assert_eq!(row("agent.name"), ["agent.name", "openai", "because a base URL is set"]);
         assert_eq!(row("agent.system_prompt"), ["agent.system_prompt", "a\\nb", "config.yaml:2"]);

@@ -20,7 +20,7 @@ pub(super) fn code(found: Option<&Inspection>) -> u8 {
 pub(super) fn text(registry: &Path, found: Option<&Inspection>, now: SystemTime, colour: bool) -> String {
     let Some(found) = found else {
         return format!(
-            "no host is recorded in {}\n`turnhost supervise -- HOST ARGV` records one while it runs (`run` and `demo` do \
+            "no host is recorded in {}\n`turnhost supervise -- HOST ARGV` records one once its host is started (`run` and `demo` do \
              not); --registry FILE looks elsewhere\n",
             registry.display()
         );

@@ -134,6 +134,9 @@ struct Counts {
     total_tokens: Option<u64>,
 }
 
+/// Some servers begin a text with it.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// A field that nothing depends on: one of another shape than expected counts as absent.
 struct Lenient<T>(Option<T>);
 
@@ -187,7 +190,7 @@ impl Answer {
             return Ok(());
         }
         if let Form::Unsaid = self.form {
-            match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            match bytes.iter().find(|byte| !byte.is_ascii_whitespace() && !BYTE_ORDER_MARK.contains(byte)) {
                 Some(b'{') => self.form = Form::Json(Vec::new()),
                 Some(_) => self.form = Form::Events(Parser::default()),
                 None => return Ok(()),
@@ -240,7 +243,7 @@ impl Answer {
                         taken?;
                     }
                 }
-                if !self.begun && !self.done {
+                if !self.begun {
                     let stray = parser.stray().map(|stray| format!("; it begins: {}", lossy(stray)));
                     return Err(Fault::Empty(stray.unwrap_or_default()));
                 }
@@ -252,7 +255,7 @@ impl Answer {
                 if held.iter().all(u8::is_ascii_whitespace) {
                     return Err(Fault::Empty(String::new()));
                 }
-                self.take_chunk(&held, false, parts)?;
+                self.take_chunk(held.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&held), false, parts)?;
                 if !self.begun {
                     return Err(Fault::Garbage(said(&held)));
                 }
@@ -321,7 +324,6 @@ impl Answer {
             // A chunk that says nothing of the answer is none of our business; a whole answer without choices is.
             return Ok(());
         };
-        self.begun = true;
         for choice in choices {
             if choice.index.unwrap_or(0) == 0 {
                 self.take_choice(choice, parts);
@@ -332,6 +334,7 @@ impl Answer {
 
     fn take_choice(&mut self, choice: Choice, parts: &mut Vec<Part>) {
         if let Some(message) = choice.delta.or(choice.message) {
+            self.begun = true;
             // Some servers send the same reasoning under both names.
             let thought = message.reasoning_content.0.or(message.reasoning.0).unwrap_or_default();
             let thought = self.thought.push(&thought.0);
@@ -351,8 +354,11 @@ impl Answer {
                 self.tool.get_or_insert(name);
             }
         }
-        if let Some(finish) = choice.finish_reason {
-            self.finish = Some(finish.to_text());
+        // Some servers send an empty one with every chunk.
+        if let Some(finish) =
+            choice.finish_reason.map(|finish| finish.to_text()).filter(|text| !text.is_empty())
+        {
+            self.finish = Some(finish);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The API key: sent to the server, and never shown to anybody else.
 
 use reqwest::header::{HeaderValue, InvalidHeaderValue};
+use std::collections::HashSet;
 
 /// Longest excerpt of a server's words, in characters.
 const EXCERPT_CHARS: usize = 300;
@@ -31,25 +32,36 @@ impl ApiKey {
         Ok(Some(value))
     }
 
-    /// The text without the key. A beginning of the key at the very end goes too: the text may have been cut there.
+    /// The text without the key, nor any eight characters of it: servers quote its beginning or its end.
     pub(super) fn redact(&self, text: &str) -> String {
-        let Some(key) = self.0.as_deref().filter(|key| key.len() >= SHORTEST_SECRET) else {
+        let Some(key) = self.0.as_deref().filter(|key| key.len() >= SHORTEST_SECRET && key.is_ascii()) else {
             return text.to_owned();
         };
-        let mut text = text.replace(key, REDACTED);
-        let cut = (SHORTEST_SECRET..key.len())
-            .rev()
-            .find(|length| key.get(..*length).is_some_and(|start| text.ends_with(start)));
-        if let Some(length) = cut {
-            text.truncate(text.len() - length);
-            text.push_str(REDACTED);
+        let (key, lower) = (key.to_ascii_lowercase(), text.to_ascii_lowercase());
+        let parts: HashSet<&[u8]> = key.as_bytes().windows(SHORTEST_SECRET).collect();
+        let (mut shown, mut rest) = (String::new(), 0);
+        let mut secret = lower
+            .as_bytes()
+            .windows(SHORTEST_SECRET)
+            .enumerate()
+            .filter_map(|(at, window)| parts.contains(window).then_some(at))
+            .peekable();
+        while let Some(start) = secret.next() {
+            let mut end = start + SHORTEST_SECRET;
+            while let Some(next) = secret.next_if(|next| *next <= end) {
+                end = next + SHORTEST_SECRET;
+            }
+            // The parts are ASCII, so both are between characters.
+            shown.push_str(&text[rest..start]);
+            shown.push_str(REDACTED);
+            rest = end;
         }
-        text
+        shown + &text[rest..]
     }
 
     /// What a server said, as one bounded line without the key.
     pub(super) fn excerpt(&self, text: &str) -> String {
-        let line = self.redact(text).replace(char::is_control, " ");
+        let line = self.redact(&text.replace(char::is_control, " "));
         let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
         match line.char_indices().nth(EXCERPT_CHARS) {
             Some((end, _)) => format!("{}…", &line[..end]),
@@ -97,6 +109,9 @@ mod tests {
             (format!("cut {}", &KEY[..12]), "cut [the API key]"),
             (format!("cut {}", &KEY[..8]), "cut [the API key]"),
             (format!("a word as {}", &KEY[..7]), "a word as sk-test"),
+            (format!("the key {}... is wrong", &KEY[..12]), "the key [the API key]... is wrong"),
+            (format!("the key ****{} is wrong", &KEY[6..]), "the key ****[the API key] is wrong"),
+            (format!("\u{20ac}{}\u{20ac}", KEY.to_uppercase()), "\u{20ac}[the API key]\u{20ac}"),
             ("nothing of it".to_owned(), "nothing of it"),
         ];
         for (said, shown) in table {
@@ -108,6 +123,8 @@ mod tests {
     #[test]
     fn an_excerpt_is_one_bounded_line() {
         assert_eq!(key().excerpt("  a\r\n\tb\u{1b}[31m  c\0d "), "a b [31m c d");
+        let (start, end) = KEY.split_at(9);
+        assert_eq!(key().excerpt(&format!("bad {start}\u{1}{end}")), "bad [the API key] [the API key]");
         let long = format!("{}{KEY}", "\u{20ac}".repeat(290));
         let shown = key().excerpt(&long);
         assert_eq!(shown.chars().count(), 301);

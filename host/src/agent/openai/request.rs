@@ -114,13 +114,16 @@ impl Server {
 
     fn parse(base: &str) -> Result<Self, String> {
         const EXAMPLE: &str = "give one as http://127.0.0.1:8080/v1";
-        let mut url =
-            Url::parse(base).map_err(|error| format!("the base URL {base:?} is none: {error}; {EXAMPLE}"))?;
+        // What stands before an @ may be a password, and a query a key.
+        let shown = base.rsplit_once('@').map_or(base, |(_, host)| host);
+        let shown = shown.split_once('?').map_or(shown, |(shown, _)| shown);
+        let mut url = Url::parse(base)
+            .map_err(|error| format!("the base URL {shown:?} is none: {error}; {EXAMPLE}"))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err("the base URL holds a user name or a password, which would be shown in lists of processes; set OPENAI_API_KEY instead".to_owned());
         }
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("the base URL {base:?} does not begin with http:// or https://; {EXAMPLE}"));
+            return Err(format!("the base URL {shown:?} does not begin with http:// or https://; {EXAMPLE}"));
         }
         // Whoever pastes the whole address means the same.
         let path = url.path().trim_end_matches('/');

@@ -137,7 +137,7 @@ impl Out<'_> {
     }
 
     async fn flush_thoughts(&mut self) -> Result<(), TurnOver> {
-        let text = self.thoughts.take();
+        let text = self.key.redact(&self.thoughts.take());
         let mut rest = text.as_str();
         while !rest.is_empty() {
             let (piece, later) = rest.split_at(rest.floor_char_boundary(MAX_DELTA_BYTES));

@@ -1,5 +1,6 @@
 //! `session.save`: the session as a JSON file.
 
+use super::arguments::param;
 use super::{Done, OpenControl};
 use crate::host::Host;
 use crate::session::Session;
@@ -40,16 +41,14 @@ impl Host {
 
 /// `params.path`, which must lead to a file inside `folder`, else a new name; relative to `folder`.
 fn save_name(folder: &Path, session: &Session, params: Option<&RawJson>) -> io::Result<PathBuf> {
-    #[derive(Default, serde::Deserialize)]
-    #[serde(default)]
-    struct Params {
-        path: Option<String>,
-    }
-    let params = match params {
-        Some(params) => params.read::<Option<Params>>().map_err(io::Error::other)?.unwrap_or_default(),
-        None => Params::default(),
+    let wrong = |problem: String| io::Error::new(io::ErrorKind::InvalidInput, problem);
+    let path = match param(params, "path").map_err(wrong)? {
+        Some(path) => {
+            Some(path.read::<String>().map_err(|_| wrong("params.path must be a text".to_owned()))?)
+        }
+        None => None,
     };
-    let Some(path) = params.path.filter(|path| !path.is_empty()) else {
+    let Some(path) = path.filter(|path| !path.is_empty()) else {
         let key: String = session
             .history
             .session_key()

@@ -82,11 +82,25 @@ fn a_stream_is_whole_with_a_finish_reason_or_done_and_cut_without() {
     assert_eq!(stream(&[&hi, "[DONE]"]), (vec![text("hi")], Ok(())));
     assert_eq!(stream(&[&hi, &finish("stop")]), (vec![text("hi")], Ok(())));
     assert_eq!(stream(&[&hi]), (vec![text("hi")], Err(Fault::Cut)));
-    assert_eq!(stream(&["[DONE]", &hi]), (vec![], Ok(())), "nothing counts after the end");
+    assert_eq!(stream(&[&hi, "[DONE]", &hi]), (vec![text("hi")], Ok(())), "nothing counts after the end");
+    let empty_finish = hi.replace("\"finish_reason\":null", "\"finish_reason\":\"\"");
+    assert_eq!(stream(&[&empty_finish, &empty_finish]), (vec![text("hihi")], Err(Fault::Cut)));
     let cut_usage = format!("data: {hi}\n\ndata: {}\n\ndata: {{\"choices\":[],\"usa", finish("stop"));
     assert_eq!(read(Some("text/event-stream"), &[cut_usage.as_bytes()]), (vec![text("hi")], Ok(())));
     assert_eq!(stream(&[]).1, Err(Fault::Empty(String::new())));
-    assert_eq!(stream(&[USAGE]).1, Err(Fault::Cut));
+    for nothing in [
+        "[DONE]",
+        USAGE,
+        r#"{"choices":[]}"#,
+        r#"{"choices":[{"index":0,"text":"old","finish_reason":"stop"}]}"#,
+    ] {
+        assert_eq!(stream(&[nothing, "[DONE]"]).1, Err(Fault::Empty(String::new())), "{nothing}");
+    }
+    assert!(matches!(json(r#"{"choices":[]}"#).1, Err(Fault::Garbage(_))));
+    let marked = "\u{feff}{\"choices\":[{\"message\":{\"content\":\"hi\"}}]}";
+    for kind in [Some("application/json"), Some("text/plain")] {
+        assert_eq!(read(kind, &[marked.as_bytes()]), (vec![text("hi")], Ok(())), "{kind:?}");
+    }
 }
 
 #[test]
@@ -240,7 +254,7 @@ proptest! {
     #[test]
     fn any_split_of_the_bytes_gives_the_same_answer(
         pieces in proptest::collection::vec("[a\u{e9}\u{20ac}\u{1f600}\"\\\\\n]{0,6}", 0..8),
-        thoughts in proptest::collection::vec("[b\u{e9}\u{1f600}]{0,4}", 0..3),
+        thoughts in proptest::collection::vec("[b\u{e9}\u{1f600}]{0,4}", 1..3),
         escaped in any::<bool>(),
         line_end in prop_oneof![Just("\n"), Just("\r\n"), Just("\r")],
         sizes in proptest::collection::vec(1usize..9, 1..20),
