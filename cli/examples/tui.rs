@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Enter sends, Esc or Ctrl+C interrupts the turn, `q` on an empty line quits. The scripted agent echoes the prompt;
-//! `flood`, `noise`, `crash` and `ask` show what a host can do to a front end, and `panic` what this one may do itself.
+//! `flood`, `silence`, `noise`, `crash` and `ask` show what a host can do to a front end, and `panic` what this one may do itself.
 #![expect(clippy::print_stderr, reason = "a program with a terminal says its last words there")]
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -275,7 +275,8 @@ impl Transcript {
 /// What the scripted agent is to do for a few words; other agents do not look at it.
 fn script(prompt: &str) -> Option<RawJson> {
     let steps = match prompt {
-        "flood" => json!([{"deltas": 1_000_000_000, "bytes": 64}]),
+        "flood" => json!([{"deltas": 1_000_000_000, "bytes": 4096}]),
+        "silence" => json!([{"sleep_ms": 600_000}]),
         "noise" => json!([
             {"stdout": "scribble on stdout\n"}, {"stderr": "scribble on stderr\n"},
             {"raw_frame": "\\x1b[2Jscribble among the frames\n"}, {"delta": "\u{1b}[2Jthat was loud"},
