@@ -47,7 +47,10 @@ pub(super) fn text(registry: &Path, found: Option<&Inspection>, now: SystemTime,
         let (host, tree) = (mebibytes(host), mebibytes(tree));
         rows.push(row(
             "memory",
-            format!("{host} MiB; {tree} MiB with all of its tree ({processes} processes)"),
+            format!(
+                "{host} MiB; {tree} MiB with all of its tree ({processes} process{})",
+                if processes == 1 { "" } else { "es" }
+            ),
         ));
     }
     if !found.build_sha.is_empty() {

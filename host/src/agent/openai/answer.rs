@@ -79,7 +79,7 @@ pub(super) struct Answer {
 #[derive(Deserialize)]
 struct Chunk {
     #[serde(default)]
-    choices: Option<Vec<Choice>>,
+    choices: Option<Vec<Option<Choice>>>,
     #[serde(default)]
     usage: Lenient<Counts>,
     #[serde(default)]
@@ -89,13 +89,13 @@ struct Chunk {
 #[derive(Deserialize)]
 struct Choice {
     #[serde(default)]
-    index: Option<u64>,
+    index: Lenient<u64>,
     #[serde(default)]
     delta: Option<Message>,
     #[serde(default)]
     message: Option<Message>,
     #[serde(default)]
-    finish_reason: Option<Text>,
+    finish_reason: Lenient<Text>,
 }
 
 #[derive(Deserialize)]
@@ -103,7 +103,7 @@ struct Message {
     #[serde(default)]
     content: Option<Text>,
     #[serde(default)]
-    refusal: Option<Text>,
+    refusal: Lenient<Text>,
     #[serde(default)]
     reasoning_content: Lenient<Text>,
     #[serde(default)]
@@ -324,8 +324,8 @@ impl Answer {
             // A chunk that says nothing of the answer is none of our business; a whole answer without choices is.
             return Ok(());
         };
-        for choice in choices {
-            if choice.index.unwrap_or(0) == 0 {
+        for choice in choices.into_iter().flatten() {
+            if choice.index.0.unwrap_or(0) == 0 {
                 self.take_choice(choice, parts);
             }
         }
@@ -341,7 +341,7 @@ impl Answer {
             if !thought.is_empty() {
                 parts.push(Part::Thought(thought));
             }
-            for text in [message.content, message.refusal].into_iter().flatten() {
+            for text in [message.content, message.refusal.0].into_iter().flatten() {
                 self.has_text |= !text.0.is_empty();
                 let text = self.text.push(&text.0);
                 if !text.is_empty() {
@@ -356,7 +356,7 @@ impl Answer {
         }
         // Some servers send an empty one with every chunk.
         if let Some(finish) =
-            choice.finish_reason.map(|finish| finish.to_text()).filter(|text| !text.is_empty())
+            choice.finish_reason.0.map(|finish| finish.to_text()).filter(|text| !text.is_empty())
         {
             self.finish = Some(finish);
         }

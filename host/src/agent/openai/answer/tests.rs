@@ -104,6 +104,17 @@ fn a_stream_is_whole_with_a_finish_reason_or_done_and_cut_without() {
 }
 
 #[test]
+fn an_odd_field_beside_the_text_costs_nothing() {
+    for odd in [
+        r#"{"choices":[{"index":-1,"delta":{"content":"hi"},"finish_reason":"stop"}]}"#,
+        r#"{"choices":[{"delta":{"content":"hi","refusal":{}},"finish_reason":"stop"}]}"#,
+        r#"{"choices":[null,{"index":0,"delta":{"content":"hi"},"finish_reason":false}]}"#,
+    ] {
+        assert_eq!(stream(&[odd, "[DONE]"]), (vec![text("hi")], Ok(())), "{odd}");
+    }
+}
+
+#[test]
 fn only_the_first_choice_is_the_answer() {
     let (parts, _) = stream(&[
         r#"{"choices":[{"index":1,"delta":{"content":"no"}},{"index":0,"delta":{"content":"yes"}}]}"#,
