@@ -243,6 +243,18 @@ fn scripted(script: &std::path::Path, steps: &[Value]) -> Vec<String> {
     vec![program, "--script".to_owned(), script.display().to_string()]
 }
 
+/// A stop reaches the threads one after the other, and one that still runs could read on.
+fn wait_every_thread_stopped(pid: i32) {
+    turnhost_testkit::wait_until(turnhost_testkit::DEADLINE, "every thread to stop", || {
+        let mut threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        let stopped = |thread: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        };
+        threads.all(|thread| thread.is_ok_and(stopped)).then_some(())
+    });
+}
+
 fn kill_host(supervise: &Supervise) {
     turnhost_testkit::signal(supervise.host_pid(), rustix::process::Signal::KILL);
 }
@@ -437,6 +449,7 @@ fn of_a_thousand_open_turns_each_has_exactly_one_ending_when_the_host_is_killed(
     scripted(&script, &[json!({"hello": {}}), json!({"serve": true})]);
     // While the supervisor sleeps the first turn's end goes into the pipe, and the host is killed.
     supervise.process.signal(Signal::SIGSTOP);
+    wait_every_thread_stopped(supervise.process.pid());
     turnhost_testkit::signal(pid, rustix::process::Signal::CONT);
     turnhost_testkit::wait_until(turnhost_testkit::DEADLINE, "the end in the pipe", || {
         let pipe = std::fs::File::open(format!("/proc/{pid}/fd/1")).ok()?;
